@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from guard.policy import load_policies
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
@@ -21,6 +23,8 @@ from lab.trust.harness import policies_read_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
+
+    from guard.core.policy import Policy
 
 # No test may fail because the machine is busy, nor because of the examples that one run draws: they
 # are the same in each run.  `make test ARGS=--hypothesis-profile=explore` draws others, and more.
@@ -141,6 +145,19 @@ def own_server() -> Iterator[EmbeddedRedis]:
     """A server of the test's own, to break."""
     with EmbeddedRedis() as server:
         yield server
+
+
+@pytest.fixture
+def policy_from(tmp_path: Path) -> Callable[[str], Policy]:
+    """Give a function that loads the policy of a text."""
+    number = itertools.count()
+
+    def load(text: str) -> Policy:
+        path = tmp_path / f"policy{next(number)}.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_policies([path])
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """A graph memory with PageRank, a guard in front of it, and the agents that use both."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
-from typing import Any
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
@@ -12,7 +9,6 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.provenance.imports import ImportedItem
 from guard.replay.run import ErrorCounter
-from guard.store.store import RedisSessionStore
 from lab.selection.live import POLICY, Scene
 from lab.selection.server import GraphMemory
 from tests.guards import guard_on
@@ -23,19 +19,19 @@ SCENE = Scene(0)
 class Counted(ErrorCounter):
     """Counts what the replays found."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.found: list[str] = []
-        self.fidelity: list[Any] = []
+        self.found = []
+        self.fidelity = []
 
-    def count(self, metric: Any, *labels: str) -> None:
+    def count(self, metric, *labels):
         """Keep the outcomes of selections."""
         if metric.name == "guard_selections_total":
             self.found += labels
         else:
             super().count(metric, *labels)
 
-    def set(self, metric: Any, value: Any, *labels: str) -> None:
+    def set(self, metric, value, *labels):
         """Keep how much of a store's answers the replica made alike."""
         if metric.name == "guard_selection_fidelity":
             self.fidelity.append((*labels, value))
@@ -48,12 +44,12 @@ class World:
 
     def __init__(
         self,
-        store: RedisSessionStore,
-        namespace: str,
+        store,
+        namespace,
         policy=None,
-        tenant: str = "default",
-        at: float = 1000.0,
-    ) -> None:
+        tenant="default",
+        at=1000.0,
+    ):
         self.store, self.tenant = store, tenant
         self.policy = policy or load_policies([POLICY])
         self.metrics = Counted()
@@ -62,12 +58,12 @@ class World:
         self.clock = count(at)
         self.ids = count()
 
-    def identity(self, who: str) -> Identity:
+    def identity(self, who):
         """Return who calls: an agent with a credential, in its one session."""
         rung = PrincipalRung.CREDENTIAL
         return Identity(who, f"{who}s", tenant=self.tenant, principal_rung=rung)
 
-    async def call(self, who: str, tool: str, arguments: dict[str, Any], answer: Any = None):
+    async def call(self, who, tool, arguments, answer=None):
         """Make a call and return its verdict; what the memory does with it happens in between."""
         at = float(next(self.clock))
         identity = self.identity(who)
@@ -80,7 +76,7 @@ class World:
         refused = await self.guard.observe(ToolResult(traced, content, at))
         return traced, verdict, refused
 
-    def _answer(self, tool: str, arguments: dict[str, Any]) -> Any:
+    def _answer(self, tool, arguments):
         if tool == "add_records":
             for record in arguments["records"]:
                 self.memory.node(record["name"])
@@ -98,7 +94,7 @@ class World:
             return {"content": [{"type": "text", "text": json.dumps(self.results(arguments))}]}
         return "saved"
 
-    def merged(self, into: str, node: str) -> None:
+    def merged(self, into, node):
         """Make two nodes of the memory one."""
         kept, gone = self.memory.node(into), self.memory.node(node)
         edges = [[kept if end == gone else end for end in edge] for edge in self.memory.edges]
@@ -106,7 +102,7 @@ class World:
         names = self.memory.nodes.items()
         self.memory.nodes = {name: kept if at == gone else at for name, at in names}
 
-    def forgotten(self, pairs: set[tuple[str, str]]) -> None:
+    def forgotten(self, pairs):
         """Take relations of the memory away."""
         memory = self.memory
         gone = {(memory.node(one), memory.node(two)) for one, two in pairs}
@@ -114,12 +110,12 @@ class World:
         for name in ("edges", "weights", "groups"):
             setattr(memory, name, [getattr(memory, name)[at] for at in left])
 
-    def results(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def results(self, arguments):
         """Return the memory's answer to a query."""
         found = self.memory.search(arguments["query"], 5)
         return {"results": [{"record": n, "text": self.memory.records[n]} for n in found]}
 
-    async def curated(self) -> World:
+    async def curated(self):
         """Let the curator write the scene, and the operator label its accounts."""
         items = [
             ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
@@ -130,26 +126,26 @@ class World:
         await self.call("curator", "relate", {"relations": SCENE.around()})
         return self
 
-    async def attacked(self) -> None:
+    async def attacked(self):
         """Let the peer write its six relations."""
         await self.call("peer", "relate", {"relations": SCENE.attack()})
 
-    async def recall(self, answer: Any = None):
+    async def recall(self, answer=None):
         """Let the agent ask."""
         return await self.call("agent", "search_records", {"query": SCENE.query}, answer)
 
-    async def pay(self, account: str):
+    async def pay(self, account):
         """Return the verdict on a transfer, and where its receiver stood."""
         traced, verdict, _ = await self.call("agent", "transfer", {"account": account, "amount": 1})
         return verdict, traced.targets[0].attestation
 
 
-def accounts() -> tuple[str, str]:
+def accounts():
     """Return the right account and the rival's."""
     return SCENE.right, SCENE.rival
 
 
-def with_namespaces(text: str) -> str:
+def with_namespaces(text):
     """Return the policy for a store whose ranking nobody can replay, and which has namespaces."""
     text = text.replace("      selector: pagerank\n", "")
     text = text.replace(
@@ -163,7 +159,7 @@ def with_namespaces(text: str) -> str:
     )
 
 
-def with_every_change(text: str) -> str:
+def with_every_change(text):
     """Return the policy with tools that make two nodes one, and that take relations away."""
     return text.replace(
         "      - match: [relate]",
@@ -176,7 +172,7 @@ def with_every_change(text: str) -> str:
     )
 
 
-def without_selection(text: str) -> str:
+def without_selection(text):
     """Return the policy without the mechanism: the labels of the records are all that is left."""
     start, end = text.index("    selection:\n"), text.index("memory:\n")
     return text[:start] + text[end:]

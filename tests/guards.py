@@ -1,39 +1,58 @@
 """Guards without a proxy around them, on a real store."""
 
-from __future__ import annotations
+from dataclasses import replace
 
-from typing import TYPE_CHECKING
-
+from guard.core.metrics import Metrics
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
+from guard.pipeline.handler_parts import Telemetry
+from guard.pipeline.handlers import Enforcement
 from guard.pipeline.stores import Stores
+from guard.policy import load_policies
+from guard.protocols.base import discover_protocols
 from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
+from guard.settings import policies_directory
 from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.telemetry.audit_log import NoAuditLog
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from guard.core.metrics import Metrics
-    from guard.core.policy import Policy
-    from guard.core.ports import Detector
-    from guard.store.store import RedisSessionStore
 
 KEY = bytes(range(32))
 """The label key of every guard here, so that two of them are one deployment."""
 
 
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    at = 1000.0
+
+    def now(self):
+        """Return the same time always."""
+        return self.at
+
+
+class Counts(Metrics):
+    """Metrics that keep what is counted."""
+
+    def __init__(self):
+        self.counted = []
+
+    def count(self, metric, *labels):
+        """Keep it."""
+        self.counted.append((metric, *labels))
+
+
 def guard_on(
-    store: RedisSessionStore,
-    policy: Policy,
+    store,
+    policy,
     *,
-    metrics: Metrics | None = None,
-    gated: str | None = None,
-    detectors: Sequence[Detector] = (),
-) -> Guard:
+    metrics=None,
+    gated=None,
+    detectors=(),
+    audit=None,
+    seal=None,
+):
     """Return a guard with the labels of values.
 
     Args:
@@ -42,8 +61,10 @@ def guard_on(
         metrics: counts errors only, if left out.
         gated: namespace of the staged writes; None leaves the memory gate out.
         detectors: of the guard.
+        audit: log of its decisions; none, if left out.
+        seal: of its labels, if not that of the key here.
     """
-    audit, counted = NoAuditLog(), metrics or ErrorCounter()
+    audit, counted = audit or NoAuditLog(), metrics or ErrorCounter()
     memory = None
     if gated is not None:
         memory = WritePath(
@@ -58,5 +79,29 @@ def guard_on(
         Records(audit, counted),
         detectors=detectors,
         memory=memory,
-        seal=Seal(KEY),
+        seal=seal or Seal(KEY),
     )
+
+
+def enforcement_of(guard, metrics, audit, **parts):
+    """Return the handlers of a guard's messages.
+
+    Args:
+        guard: that judges.
+        metrics: of both.
+        audit: log of both.
+        parts: besides.
+    """
+    return Enforcement(
+        guard=guard,
+        protocols=discover_protocols(),
+        telemetry=Telemetry(audit, metrics, Clock()),
+        **parts,
+    )
+
+
+def shipped(name):
+    """Return a shipped policy without the rule on the score, which needs a model."""
+    policy = load_policies([policies_directory() / name])
+    rules = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
+    return replace(policy, rules=rules)

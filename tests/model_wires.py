@@ -1,7 +1,5 @@
 """Answers of the four model APIs as their servers send them, and what a client reads of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -19,32 +17,32 @@ class Call:
     escaped: bool = False
 
     @property
-    def text(self) -> str:
+    def text(self):
         """The arguments as the model wrote them."""
         return json.dumps(self.arguments, ensure_ascii=self.escaped)
 
 
-def event(document: Any, name: str = "", newline: str = "\n") -> bytes:
+def event(document, name="", newline="\n"):
     """Return a server-sent event."""
     data = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
     head = f"event: {name}{newline}" if name else ""
     return f"{head}data: {data}{newline}{newline}".encode()
 
 
-def pieces(text: str, size: int) -> list[str]:
+def pieces(text, size):
     """Cut a text."""
     return [text[i : i + size] for i in range(0, len(text), size)] or [""]
 
 
-def stream(kind: str, text: str, calls: list[Call], size: int = 7) -> bytes:
+def stream(kind, text, calls, size=7):
     """Return a whole stream: text first, then the calls."""
     return b"".join(STREAMS[kind](text, calls, size))
 
 
-def _chat_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
+def _chat_stream(text, calls, size):
     base = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    def chunk(delta, finish=None):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**base, "choices": [choice], "usage": None})
 
@@ -64,8 +62,8 @@ def _chat_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
     return [*out, event("[DONE]")]
 
 
-def _anthropic_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
-    def send(kind: str, **members: Any) -> bytes:
+def _anthropic_stream(text, calls, size):
+    def send(kind, **members):
         return event({"type": kind, **members}, kind)
 
     message = {
@@ -79,7 +77,7 @@ def _anthropic_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
     out = [send("message_start", message=message), send("ping")]
-    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+    blocks = [
         (
             {"type": "text", "text": ""},
             [{"type": "text_delta", "text": piece} for piece in pieces(text, size)],
@@ -104,7 +102,7 @@ def _anthropic_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
     return [*out, send("message_stop")]
 
 
-def _response(output: list[Any], status: str) -> dict[str, Any]:
+def _response(output, status):
     return {
         "id": "r1",
         "object": "response",
@@ -124,7 +122,7 @@ def _response(output: list[Any], status: str) -> dict[str, Any]:
     }
 
 
-def _items(text: str, calls: list[Call]) -> list[dict[str, Any]]:
+def _items(text, calls):
     part = {"type": "output_text", "text": text, "annotations": []}
     message = {
         "id": "msg_1",
@@ -149,10 +147,10 @@ def _items(text: str, calls: list[Call]) -> list[dict[str, Any]]:
     ]
 
 
-def _responses_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
-    out: list[bytes] = []
+def _responses_stream(text, calls, size):
+    out = []
 
-    def send(kind: str, **members: Any) -> None:
+    def send(kind, **members):
         document = {"type": kind, "sequence_number": len(out), **members}
         out.append(event(document, kind))
 
@@ -182,22 +180,22 @@ def _responses_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
     return out
 
 
-def _gemini_document(parts: list[Any], finish: str | None = None) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+def _gemini_document(parts, finish=None):
+    candidate = {"content": {"parts": parts, "role": "model"}, "index": 0}
     if finish:
         candidate["finishReason"] = finish
     usage = {"promptTokenCount": 1, "totalTokenCount": 2}
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m"}
 
 
-def _gemini_parts(calls: list[Call]) -> list[dict[str, Any]]:
+def _gemini_parts(calls):
     return [
         {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
         for call in calls
     ]
 
 
-def _gemini_stream(text: str, calls: list[Call], size: int) -> list[bytes]:
+def _gemini_stream(text, calls, size):
     out = [event(_gemini_document([{"text": p}]), newline="\r\n") for p in pieces(text, size)]
     out += [event(_gemini_document([part]), newline="\r\n") for part in _gemini_parts(calls)]
     return [*out, event(_gemini_document([{"text": ""}], "STOP"), newline="\r\n")]
@@ -211,7 +209,7 @@ STREAMS = {
 }
 
 
-def whole(kind: str, text: str, calls: list[Call]) -> dict[str, Any]:
+def whole(kind, text, calls):
     """Return the same answer without streaming."""
     if kind == "openai_chat":
         listed = [
@@ -254,7 +252,7 @@ def whole(kind: str, text: str, calls: list[Call]) -> dict[str, Any]:
     return _gemini_document([{"text": text}, *_gemini_parts(calls)], "STOP")
 
 
-def documents(raw: bytes) -> list[dict[str, Any]]:
+def documents(raw):
     """Return the data of every event of a stream."""
     found = []
     for block in raw.replace(b"\r\n", b"\n").split(b"\n\n"):
@@ -264,7 +262,7 @@ def documents(raw: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def read_stream(kind: str, raw: bytes) -> tuple[str, list[tuple[str, str, dict[str, Any]]], str]:
+def read_stream(kind, raw):
     """Return text, calls and the reason for the end, as a client puts them together."""
     return READERS[kind](documents(raw))
 
@@ -272,7 +270,7 @@ def read_stream(kind: str, raw: bytes) -> tuple[str, list[tuple[str, str, dict[s
 Read = tuple[str, list[tuple[str, str, dict[str, Any]]], str]
 
 
-def _read_chat(found: list[dict[str, Any]]) -> Read:
+def _read_chat(found):
     text, finish, calls = "", "", {}
     for document in found:
         for choice in document["choices"]:
@@ -287,7 +285,7 @@ def _read_chat(found: list[dict[str, Any]]) -> Read:
     return text, [(i, n, json.loads(a)) for i, n, a in calls.values()], finish
 
 
-def _read_anthropic(found: list[dict[str, Any]]) -> Read:
+def _read_anthropic(found):
     text, finish, open_, calls = "", "", {}, []
     for document in found:
         kind = document["type"]
@@ -307,7 +305,7 @@ def _read_anthropic(found: list[dict[str, Any]]) -> Read:
     return text, calls, finish
 
 
-def _read_responses(found: list[dict[str, Any]]) -> Read:
+def _read_responses(found):
     text, finish, items = "", "", {}
     for document in found:
         if document["type"] == "response.output_text.delta":
@@ -326,7 +324,7 @@ def _read_responses(found: list[dict[str, Any]]) -> Read:
     return text, calls, finish
 
 
-def _read_gemini(found: list[dict[str, Any]]) -> Read:
+def _read_gemini(found):
     text, finish, calls = "", "", []
     for document in found:
         for candidate in document["candidates"]:

@@ -1,22 +1,16 @@
 """Writes of memory, as the gate stages them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from guard.core.memory import Candidate, GateDecision, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Identity, Integrity
 from guard.memory.candidate import content_digest
 
-if TYPE_CHECKING:
-    from guard.store.staging import RedisStaging
-
 FROM_A_TOOL = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED)
 FROM_THE_MODEL = SourceEvidence(frozenset({SourceType.MODEL_INFERENCE}), Integrity.ADVISORY)
 
 
-def staged_write(ident: str = "c1", **fields: Any) -> Candidate:
+def staged_write(ident="c1", **fields):
     """Return a candidate that an untrusted result stands behind, with some fields changed."""
     made = Candidate(
         id=ident,
@@ -38,7 +32,7 @@ def staged_write(ident: str = "c1", **fields: Any) -> Candidate:
     return replace(made, **fields)
 
 
-async def leave_in_flight(staging: RedisStaging, made: Candidate) -> None:
+async def leave_in_flight(staging, made):
     """Commit a write whose answer never comes."""
     facts = await staging.stage(made, "r")
     decision = GateDecision(commits=True, target=made.target, tainted=True)

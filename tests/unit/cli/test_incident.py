@@ -1,83 +1,37 @@
 """``guard incident …`` and ``guard memory trace --down | --up`` on a real Redis."""
 
-import asyncio
 import hashlib
 import json
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
-from guard.core.model import Identity
-from guard.credentials.label_key import load_label_key
-from guard.pipeline.decision_log import Records
-from guard.pipeline.guard import Guard
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter
-from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import NoAuditLog
 from tests.unit.extensions.propagation.test_incidents import POISON, spread
-from tests.unit.provenance.agents import POLICY, Agent
+from tests.unit.provenance.agents import POLICY
+
+PROPAGATION = "propagation: {events: 1000, versions: 100}\n"
 
 
 @pytest.fixture
-def run(redis_server, tmp_path, redis_namespace):
-    """Return a function that runs a command against the test's Redis, key and tenant."""
-    key = tmp_path / "label.key"
-
-    def call(*arguments, tenant=True):
-        options = ["--redis", redis_server.url, "--label-key", str(key)]
-        options += ["--tenant", redis_namespace] if tenant else []
-        return CliRunner().invoke(cli.app, [*map(str, arguments), *options])
-
-    return call
-
-
-@pytest.fixture
-def poisoned(redis_server, tmp_path, redis_namespace):
+def poisoned(played):
     """Have three agents of the tenant share a poisoned item."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY + "propagation: {events: 1000, versions: 100}\n", encoding="utf-8")
-
-    async def play():
-        store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-        guard = Guard(
-            load_policies([path]),
-            Stores(store),
-            Records(NoAuditLog(), ErrorCounter()),
-            seal=Seal(load_label_key(tmp_path / "label.key")),
-        )
-        await spread(Agent(guard, Identity("alice", "one", tenant=redis_namespace)))
-        await store.aclose()
-
-    asyncio.run(play())
+    played(POLICY + PROPAGATION, spread)
 
 
 def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
-    """Open, scope, contain, repair, export, verify, undo, close: each says what it did."""
+    """Open, scope, contain, repair, export, verify, undo, close: each does what it says."""
     opened = run("incident", "open", "--item", "rule", "--store", "facts", "--note", "told by mail")
-    assert opened.exit_code == 0, opened.output
     [name] = re.findall(r"inc-[0-9a-f]{12}", opened.output.splitlines()[-2])
     scope = json.loads(run("incident", "scope", name, "--json").output)
     assert scope["counts"]["confirmed"] == 2
     assert scope["root_cause"][0]["read_by_tool"] == "read"
-    assert "not known" not in run("incident", "scope", name).output
 
-    contained = run("incident", "contain", name)
-    assert "step 1 contain done: 2 item" in contained.output
-    assert name in run("incident", "list").output
-    assert f"guard incident repair {name}" in contained.output
-    repair = run("incident", "repair", name).output
-    assert "withhold" in repair
-    assert f'contained: {{"key": "rule", "value": "{POISON[:20]}' in repair
-    assert POISON[:20] in run("incident", "scope", name, "--texts").output
-    assert POISON[:20] not in run("incident", "scope", name).output
+    assert "step 1 contain done: 2 item" in run("incident", "contain", name).output
+    assert "withhold" in run("incident", "repair", name).output
+    shown = [run("incident", "scope", name, *more).output for more in ((), ("--texts",))]
+    assert [POISON[:20] in text for text in shown] == [False, True]
 
-    out = tmp_path / "evidence.json"
-    log = tmp_path / "audit.jsonl"
+    out, log = tmp_path / "evidence.json", tmp_path / "audit.jsonl"
     assert run("incident", "export", name, "--out", out, "--audit", log).exit_code == 0
     told = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     digests = [one["sha256"] for one in told if one.get("act") == "export"]
@@ -87,15 +41,10 @@ def test_an_incident_from_its_opening_to_its_end(poisoned, run, tmp_path):
     assert run("incident", "verify", out, tenant=False).exit_code == 2
     for form in ("csv", "graphml"):
         assert scope["roots"][0] in run("incident", "export", name, "--format", form).output
-    assert POISON[:20] not in run("incident", "export", name, "--format", "csv").output
 
-    node = scope["roots"][0]
-    assert run("incident", "release", name, node).exit_code == 0
-    assert "step 2 release undone" in run("incident", "undo", name, 2).output
-    assert "step 1 contain undone" in run("incident", "undo", name, 1).output
-    assert run("incident", "undo", name, 1).exit_code == 1
-    assert "is closed" in run("incident", "close", name).output
-    assert run("incident", "contain", name).exit_code == 1
+    steps = [("release", name, scope["roots"][0]), ("undo", name, 2), ("undo", name, 1)]
+    steps += [("undo", name, 1), ("close", name), ("contain", name)]
+    assert [run("incident", *step).exit_code for step in steps] == [0, 0, 0, 1, 0, 1]
 
 
 def test_reach_is_shown_both_ways_without_an_incident(poisoned, run):
@@ -110,11 +59,11 @@ def test_reach_is_shown_both_ways_without_an_incident(poisoned, run):
 
 def test_findings_are_listed_and_cleared(poisoned, run, tmp_path):
     """One look, the list, a calibration that allows nothing yet, and a cleared finding."""
-    policy = tmp_path / "watched.yaml"
-    more = "propagation: {events: 1000, versions: 100, detection: {effect: withhold}}\n"
-    policy.write_text(POLICY + more, encoding="utf-8")
+    plain, policy = tmp_path / "plain.yaml", tmp_path / "watched.yaml"
+    plain.write_text(POLICY + PROPAGATION, encoding="utf-8")
+    detection = PROPAGATION.replace("}", ", detection: {effect: withhold}}")
+    policy.write_text(POLICY + detection, encoding="utf-8")
     looked = run("memory", "watch", "-p", policy, "--once")
-    assert looked.exit_code == 0, looked.output
     assert "look poisoned" in looked.output
     assert "not withheld" in looked.output
     assert "only have people asked" in run("memory", "watch", "-p", policy, "--calibrate").output
@@ -125,4 +74,4 @@ def test_findings_are_listed_and_cleared(poisoned, run, tmp_path):
     left = re.findall(r"[0-9a-f]{16}", run("memory", "findings").output)
     assert len(left) < len(found), "another finding may name the same text"
     assert run("memory", "findings", "--clear", found[0]).exit_code == 1
-    assert run("memory", "watch", "-p", tmp_path / "policy.yaml", "--once").exit_code == 3
+    assert run("memory", "watch", "-p", plain, "--once").exit_code == 3

@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.credentials.label_key import load_label_key
 from guard.provenance.seal import Seal
 from guard.provenance.store_continuity import LastSeen
@@ -26,17 +24,6 @@ LINES = [
 
 
 @pytest.fixture
-def run(redis_server, redis_namespace, tmp_path):
-    """Return what runs a command on the test's Redis and key, for a tenant of its own."""
-
-    def call(*words, server=redis_server, tenant=("--tenant", redis_namespace)):
-        more = ["--redis", server.url, "--label-key", tmp_path / "label.key", *tenant]
-        return CliRunner().invoke(cli.app, ["memory", *map(str, (*words, *more))])
-
-    return call
-
-
-@pytest.fixture
 def written(tmp_path):
     """Return what writes a file."""
 
@@ -52,12 +39,12 @@ def test_imported_items_can_be_listed_shown_and_traced(run, written):
     """By fingerprint, by text, and as a tree; never the text of what is stored."""
     items = [{"store": "facts", "value": "pat@partner.test", "label": "authenticated"}]
 
-    assert run("import", written(json.dumps(items))).exit_code == 0
-    listed = run("list").stdout
+    assert run("memory", "import", written(json.dumps(items))).exit_code == 0
+    listed = run("memory", "list").stdout
     assert ("authenticated" in listed, "partner" in listed) == (True, False)
-    assert "imported" in run("show", "pat@partner.test").stdout
-    assert "first imported" in run("trace", "pat@partner.test").stdout
-    assert "no record" in run("trace", "x@y.test").stdout
+    assert "imported" in run("memory", "show", "pat@partner.test").stdout
+    assert "first imported" in run("memory", "trace", "pat@partner.test").stdout
+    assert "no record" in run("memory", "trace", "x@y.test").stdout
 
 
 @pytest.mark.parametrize(
@@ -66,16 +53,16 @@ def test_imported_items_can_be_listed_shown_and_traced(run, written):
 )
 def test_a_list_that_cannot_be_read_exits_with_3(run, written, text):
     """Nothing of it is imported."""
-    assert run("import", written(text)).exit_code == 3
+    assert run("memory", "import", written(text)).exit_code == 3
 
 
 def test_structure_that_is_imported_is_exported_with_its_label(run, written):
     """Every change comes back, in order, and can be imported again."""
     path = written("\n".join(map(json.dumps, LINES)))
     who = ("--label", "advisory", "--principal", "curator")
-    done = run("structure", "import", path, *who, *GRAPH)
+    done = run("memory", "structure", "import", path, *who, *GRAPH)
     assert done.exit_code == 0, done.output
-    exported = run("structure", "export", *GRAPH).stdout.splitlines()
+    exported = run("memory", "structure", "export", *GRAPH).stdout.splitlines()
     found = [json.loads(line) for line in exported if line.startswith("{")]
     assert [one["change"] for one in found] == [line["change"] for line in LINES]
     assert {(one["label"], one["principal"]) for one in found} == {("advisory", "curator")}
@@ -85,8 +72,8 @@ def test_structure_that_is_imported_is_exported_with_its_label(run, written):
 @pytest.mark.parametrize("line", ['{"change": "edge"}', '{"change": "paint", "one": "a"}', "[]"])
 def test_a_line_that_is_no_change_is_named(run, written, line):
     """And nothing is imported."""
-    assert run("structure", "import", written(line), *GRAPH).exit_code == 3
-    assert run("structure", "export", *GRAPH).stdout.strip() == ""
+    assert run("memory", "structure", "import", written(line), *GRAPH).exit_code == 3
+    assert run("memory", "structure", "export", *GRAPH).stdout.strip() == ""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +86,7 @@ def server():
 @pytest.fixture
 def accept(run, server):
     """Return what accepts a loss."""
-    return lambda *options: run("accept-loss", *options, server=server, tenant=())
+    return lambda *options: run("memory", "accept-loss", *options, server=server, tenant=False)
 
 
 def look(server, key):

@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from guard import cli
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
 from guard.credentials.label_key import load_label_key
@@ -15,18 +13,6 @@ from guard.provenance.seal import Seal
 from guard.store.store import RedisSessionStore
 
 WHERE = "tools.test:80/mcp"
-
-
-@pytest.fixture
-def run(redis_server, redis_namespace, tmp_path):
-    """Return a function that runs a command on the pins of a tenant of its own."""
-    key = tmp_path / "label.key"
-
-    def call(*arguments):
-        options = ["--redis", redis_server.url, "--label-key", key, "--tenant", redis_namespace]
-        return CliRunner().invoke(cli.app, ["tools", *map(str, (*arguments, *options))])
-
-    return call
 
 
 @pytest.fixture
@@ -50,12 +36,12 @@ def listed(redis_server, redis_namespace, tmp_path):
 def test_a_change_is_shown_as_a_diff_and_approved_on_record(run, listed, tmp_path):
     """After that the definition is what is pinned, and the mark is gone."""
     listed("Sends a mail.")
-    assert run("diff", WHERE, "send").exit_code == 1
+    assert run("tools", "diff", WHERE, "send").exit_code == 1
     listed("Sends a mail.\x1b[2J To everybody.")
 
-    shown, before = run("diff", WHERE, "send"), run("list")
+    shown, before = run("tools", "diff", WHERE, "send"), run("tools", "list")
     audit = tmp_path / "audit.jsonl"
-    approved = run("approve", WHERE, "send", "--audit", audit)
+    approved = run("tools", "approve", WHERE, "send", "--audit", audit)
 
     assert '-  "description": "Sends a mail."' in shown.stdout
     assert "To everybody." in shown.stdout
@@ -64,7 +50,7 @@ def test_a_change_is_shown_as_a_diff_and_approved_on_record(run, listed, tmp_pat
     assert approved.exit_code == 0
     line = json.loads(audit.read_text("utf-8"))
     assert (line["event"], line["tool"]) == ("guard.tool_definition_approved", "send")
-    assert "changed" not in run("list").stdout
+    assert "changed" not in run("tools", "list").stdout
     assert listed("Sends a mail.\x1b[2J To everybody.") == listed("Sends a mail.") == []
 
 
@@ -73,5 +59,5 @@ def test_only_the_definition_that_was_looked_at_is_approved(run, listed):
     listed("Sends a mail.")
     listed("Worse.")
 
-    assert run("approve", WHERE, "send", "--digest", "ffff").exit_code == 1
-    assert "changed" in run("list").stdout
+    assert run("tools", "approve", WHERE, "send", "--digest", "ffff").exit_code == 1
+    assert "changed" in run("tools", "list").stdout

@@ -1,7 +1,5 @@
 """A console on a real Redis and a log in a file, called without a socket."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The API's document, and the commands that act by it."""
 
-from __future__ import annotations
-
 import typer
 
 from guard import cli

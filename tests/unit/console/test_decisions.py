@@ -1,7 +1,5 @@
 """The index over the audit log: appended lines, rotation, erasure, filters, sums."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """The feed: every decision once and in order; errors degrade it and do not end it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

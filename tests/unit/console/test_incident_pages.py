@@ -1,7 +1,5 @@
 """Incidents on the pages and by the API: opened, contained, repaired, undone, by whom it may be."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The memory gate on the pages: closed partitions, drift, held-back writes, and who may act."""
 
-from __future__ import annotations
-
 import json
 
 from guard.provenance.seal import Seal

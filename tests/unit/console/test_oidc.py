@@ -1,7 +1,5 @@
 """Answers of an identity provider that are not sound: each is refused, and nobody is signed in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

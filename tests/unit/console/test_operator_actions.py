@@ -1,7 +1,5 @@
 """Answers on the console, on a real Redis, with real requests of a guard."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -15,7 +13,6 @@ from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.deployment import Person, Role
 from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
@@ -39,13 +36,6 @@ TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
 RELAXED = POLICY.replace("rules:", "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:")
 
 
-def loaded(tmp_path, text):
-    """Return a policy."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, "utf-8")
-    return load_policies([path])
-
-
 @pytest.fixture
 def text():
     """Text of the policy in force."""
@@ -53,9 +43,9 @@ def text():
 
 
 @pytest.fixture
-def send(store, console, text, tmp_path):
+def send(store, console, text, policy_from):
     """Send to a stranger; return the decision id and the verdict."""
-    policy = loaded(tmp_path, text)
+    policy = policy_from(text)
     guard = guard_on(store, policy)
     console.in_force.policy = lambda: policy
 
@@ -158,8 +148,7 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
     decision, first, _ = await send()
     assert first == "ask"
     async with console.as_("approver") as client:
-        shown = await client.get(f"/approvals/default/{decision}")
-        assert "drop@evil.test" in shown.text
+        assert "drop@evil.test" in (await client.get(f"/approvals/default/{decision}")).text
         form, path = {"answer": answer, "seconds": "86400"}, f"/approvals/default/{decision}"
         assert (await client.post(path, data=form)).status_code == 303
         late = await client.post(path, data=form)
@@ -180,10 +169,10 @@ async def test_nobody_approves_in_his_own_name(console, send):
     assert (refused.status_code, denied.status_code) == (409, 303)
 
 
-async def test_a_request_of_another_policy_is_not_approved(console, send, tmp_path):
+async def test_a_request_of_another_policy_is_not_approved(console, send, policy_from):
     """The policy changed meanwhile: judge anew."""
     decision, *_ = await send()
-    other = loaded(tmp_path, POLICY.replace("office", "office2"))
+    other = policy_from(POLICY.replace("office", "office2"))
     console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
         await console.actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
@@ -199,19 +188,18 @@ async def test_like_requests_are_answered_together(console, send):
         assert "3 alike" in queue.text
         assert all(f"text {n}" in queue.text for n in (1, 2, 3))
         form = {"answer": "once", "alike": ids[1:]}
-        answer = await client.post(f"/approvals/default/{ids[0]}", data=form)
-        assert answer.status_code == 303
+        assert (await client.post(f"/approvals/default/{ids[0]}", data=form)).status_code == 303
     assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
 
 
 @pytest.mark.parametrize("by", ["page", "whole_errand"])
 async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_named(
-    console, store, tmp_path, by
+    console, store, policy_from, by
 ):
     """The queue has one question; the tainted call is listed apart, unchecked, and still waits."""
     text = POLICY.replace("rules:", "  - {match: [read], role: retrieve}\nrules:")
     reads = "  - {id: reads, type: tool, roles: [retrieve], effect: allow}\n"
-    policy = loaded(tmp_path, text + reads)
+    policy = policy_from(text + reads)
     console.in_force.policy = lambda: policy
     agent = Agent(guard_on(store, policy), at=NOW)
     await agent.say("Tidy up.")
@@ -232,8 +220,7 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
         more = {"alike": hidden} if by == "page" else {"whole_errand": "true"}
         assert 'name="answer" value="errand"' in page
         form = {"answer": "errand", **more}
-        answer = await client.post(f"/approvals/default/{ids[1]}", data=form)
-        assert answer.status_code == 303
+        assert (await client.post(f"/approvals/default/{ids[1]}", data=form)).status_code == 303
         listed = (await client.get("/tools")).text
     assert listed.count("errand</td>") == 2
     assert "pat@partner.test" in listed

@@ -1,7 +1,5 @@
 """Editing a policy on the console: drafts, problems by line, patches, and who may."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.core.errors import InputError

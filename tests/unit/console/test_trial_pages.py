@@ -1,7 +1,5 @@
 """A draft on trial, from the page to the guard: begun, widened, stopped, stepped back."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

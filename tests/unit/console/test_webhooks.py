@@ -1,7 +1,5 @@
 """Webhooks against a real receiver on loopback: signed, sent again, given up, never in the way."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """The counters give the paper's features, for any sequence."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import given
@@ -13,13 +11,13 @@ from guard.core.trajectory import FEATURES_13, FEATURES_19, Trajectory, Window
 SEQUENCES = st.lists(st.sampled_from(list(Role)), max_size=40)
 
 
-def features_of_the_log(log: list[Role]) -> dict[str, float]:
+def features_of_the_log(log):
     """Compute the features from the whole log, as the paper's extract_features does."""
 
-    def count(role: Role) -> int:
+    def count(role):
         return sum(item is role for item in log)
 
-    def pair(first: Role, second: Role) -> int:
+    def pair(first, second):
         return sum(a is first and b is second for a, b in itertools.pairwise(log))
 
     recalls = [i for i, role in enumerate(log) if role is Role.RECALL]
@@ -49,7 +47,7 @@ def features_of_the_log(log: list[Role]) -> dict[str, float]:
 
 
 @given(SEQUENCES)
-def test_the_incremental_trajectory_equals_the_features_of_the_whole_log(log: list[Role]) -> None:
+def test_the_incremental_trajectory_equals_the_features_of_the_whole_log(log):
     """Folding append over a log gives what the log gives at once."""
     expected = features_of_the_log(log)
 
@@ -60,7 +58,7 @@ def test_the_incremental_trajectory_equals_the_features_of_the_whole_log(log: li
 
 
 @given(SEQUENCES)
-def test_the_prefix_features_do_not_see_the_send(log: list[Role]) -> None:
+def test_the_prefix_features_do_not_see_the_send(log):
     """The 13 features are the 19 without those that only a send can change."""
     assert len(FEATURES_19) - len(FEATURES_13) == 6
     assert set(FEATURES_13) < set(FEATURES_19)
@@ -70,7 +68,7 @@ def test_the_prefix_features_do_not_see_the_send(log: list[Role]) -> None:
     assert before.append(Role.SEND).features_13() == before.features_13() or not log
 
 
-def test_an_attempt_that_may_have_been_executed_counts_as_possible() -> None:
+def test_an_attempt_that_may_have_been_executed_counts_as_possible():
     """A call in flight is neither executed nor refused, and is seen."""
     window = Window(attempted=(2, 0, 0, 0, 0, 0, 0), refused=(1, 0, 0, 0, 0, 0, 0))
 

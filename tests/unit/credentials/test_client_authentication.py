@@ -1,11 +1,7 @@
 """Who a client is, proven by a secret, a token or a certificate, and of which tenant."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
@@ -20,10 +16,6 @@ from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpRequest
 from tests.e2e.tls_upstream import issue
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
 NOW = 1_900_000_000.0
 AGENT = "spiffe://agents.test/scribe"
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -31,14 +23,14 @@ OTHER = ec.generate_private_key(ec.SECP256R1())
 TOKENS = '[tokens]\nissuer = "https://id.test"\naudience = "guard"\nkeys = "keys.json"\n'
 
 
-def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def public_pem(key):
     """Return a public key in PEM."""
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
-def key_set(**keys: ec.EllipticCurvePrivateKey) -> str:
+def key_set(**keys):
     """Return a JWK Set of public keys."""
     made = (
         {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key())), "kid": name}
@@ -47,21 +39,21 @@ def key_set(**keys: ec.EllipticCurvePrivateKey) -> str:
     return json.dumps({"keys": list(made)})
 
 
-def token(key: Any = KEY, *, algorithm: str = "ES256", kid: str = "k1", **changes: Any) -> str:
+def token(key=KEY, *, algorithm="ES256", kid="k1", **changes):
     """Return a signed token that holds, or one that these changes spoil."""
     claims = {"iss": "https://id.test", "aud": "guard", "sub": "scribe", "exp": 4_000_000_000}
     claims = {name: value for name, value in (claims | changes).items() if value is not None}
     return jwt.encode(claims, key, algorithm, headers={"kid": kid})
 
 
-def request(header: str | None = None, certificates: tuple[bytes, ...] = ()) -> HttpRequest:
+def request(header=None, certificates=()):
     """Return a request that brings these proofs."""
     headers = (("proxy-authorization", header),) if header else ()
     at = ("POST", "http", "tools:80", "/mcp")
     return HttpRequest(*at, headers, b"", "127.0.0.1:8080", "c1", certificates=certificates)
 
 
-def credentials(directory: Path, text: str) -> Credentials:
+def credentials(directory, text):
     """Return what a credentials file makes."""
     path = directory / "principals.toml"
     path.write_text(text, "utf-8")
@@ -69,13 +61,13 @@ def credentials(directory: Path, text: str) -> Credentials:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Credentials:
+def tokens(tmp_path):
     """Tokens of one issuer, with two keys."""
     (tmp_path / "keys.json").write_text(key_set(k1=KEY, k2=OTHER), "utf-8")
     return credentials(tmp_path, TOKENS)
 
 
-def test_a_token_that_a_known_key_signed_names_the_principal(tokens: Credentials):
+def test_a_token_that_a_known_key_signed_names_the_principal(tokens):
     """The claim `sub`, again and again."""
     proven = request(f"Bearer {token()}")
 
@@ -102,14 +94,14 @@ def test_a_token_that_a_known_key_signed_names_the_principal(tokens: Credentials
         "x" * 20_000,
     ],
 )
-def test_a_token_that_does_not_hold_proves_nobody(tokens: Credentials, spoilt: str):
+def test_a_token_that_does_not_hold_proves_nobody(tokens, spoilt):
     """Another key, issuer, audience, algorithm or time; no expiry; no name; no token."""
     with pytest.raises(MessageError, match="credential") as refused:
         tokens.principal(request(f"Bearer {spoilt}"))
     assert refused.value.code == "bad_credential"
 
 
-def test_a_public_key_is_no_shared_secret(tmp_path: Path):
+def test_a_public_key_is_no_shared_secret(tmp_path):
     """The classic: the public key, which everybody has, used to sign with HMAC."""
     (tmp_path / "keys.json").write_bytes(public_pem(KEY))
     known = credentials(tmp_path, TOKENS)
@@ -124,7 +116,7 @@ def test_a_public_key_is_no_shared_secret(tmp_path: Path):
         known.principal(request(f"Bearer {forged.decode()}"))
 
 
-def test_a_token_is_not_remembered_beyond_its_time(tmp_path: Path):
+def test_a_token_is_not_remembered_beyond_its_time(tmp_path):
     """What was verified once ends when the token says so."""
     (tmp_path / "keys.json").write_bytes(public_pem(KEY))
     path, clock = tmp_path / "principals.toml", [NOW]
@@ -142,13 +134,13 @@ def test_a_token_is_not_remembered_beyond_its_time(tmp_path: Path):
         known.principal(brought)
 
 
-def chain(path: Path) -> tuple[bytes, ...]:
+def chain(path):
     """Return what a client with this chain file shows."""
     found = x509.load_pem_x509_certificates(path.read_bytes())
     return tuple(one.public_bytes(serialization.Encoding.DER) for one in found)
 
 
-def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path: Path):
+def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path):
     """Its first URI, before its DNS name; and a certificate for servers is none for clients."""
     client = ExtendedKeyUsageOID.CLIENT_AUTH
     mine = chain(issue(tmp_path / "ca.pem", "host.test", AGENT, usage=client))
@@ -186,7 +178,7 @@ def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path: Path):
         ("clerk = ", "cannot be read"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, complaint: str):
+def test_a_file_that_is_wrong_is_refused_by_name(tmp_path, text, complaint):
     """At start, with what is wrong."""
     (tmp_path / "keys.json").write_text(key_set(k1=KEY), "utf-8")
     one = json.loads(key_set(k1=KEY))["keys"][0]
@@ -212,17 +204,16 @@ shards = 8
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def written(tmp_path):
     """Return a credentials file with two tables."""
     file = tmp_path / "credentials.toml"
     file.write_text(SECRET + TABLES, encoding="utf-8")
     return file
 
 
-def test_the_first_table_that_names_a_principal_counts(written: Path) -> None:
+def test_the_first_table_that_names_a_principal_counts(written):
     """Who is in none is of the default tenant."""
     tenants = load_tenants(written)
-    assert tenants is not None
 
     found = {who: tenants.of(who) for who in ("alice", "research-1", "research-9", "bob")}
 
@@ -234,11 +225,9 @@ def test_the_first_table_that_names_a_principal_counts(written: Path) -> None:
     }
 
 
-def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(written: Path) -> None:
+def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(written):
     """By name alone, so that every worker and every start says the same."""
     tenants, again = load_tenants(written), load_tenants(written)
-    assert tenants is not None
-    assert again is not None
     who = [f"support-{n}" for n in range(200)]
 
     found = [tenants.of(one) for one in who]
@@ -260,7 +249,7 @@ def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(writte
         ("tenants = 7\n", "tenants."),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, place: str) -> None:
+def test_a_table_that_cannot_be_meant_is_refused(tmp_path, text, place):
     """The guard does not start: a principal in the wrong tenant would be without its labels."""
     file = tmp_path / "credentials.toml"
     file.write_text(text, encoding="utf-8")
@@ -269,7 +258,7 @@ def test_a_table_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, plac
         load_tenants(file)
 
 
-def test_tenants_are_of_principals_that_prove_who_they_are(tmp_path: Path) -> None:
+def test_tenants_are_of_principals_that_prove_who_they_are(tmp_path):
     """Without proofs everybody is anonymous, and one."""
     file = tmp_path / "credentials.toml"
     file.write_text(TABLES, encoding="utf-8")

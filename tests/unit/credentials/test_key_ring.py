@@ -1,7 +1,5 @@
 """Keys: made once, private and whole; in a ring there is an overlap in which both are good."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import stat

@@ -15,18 +15,16 @@ from guard.inference.onnx import load_models
 from guard.settings import models_directory
 
 
-class CountingModel:
-    """Scores a row by its number of recalls, and remembers what it was asked."""
+class RecallModel:
+    """Scores a row by its number of recalls."""
 
     name = "prefix-13"
     digest = ""
 
     def __init__(self, features=FEATURES_13):
         self.features = features
-        self.rows = []
 
     def score(self, row):
-        self.rows.append(row)
         return min(row[0] / 10, 1.0)
 
 
@@ -52,7 +50,7 @@ def detector(model):
 def test_a_send_is_scored_on_the_session_and_the_principal():
     """The worse of the two counts, and both are in the evidence."""
     for session, principal, worse in [(1, 4, 0.4), (6, 2, 0.6)]:
-        [finding] = detector(CountingModel()).inspect(call(Role.SEND), snapshot(session, principal))
+        [finding] = detector(RecallModel()).inspect(call(Role.SEND), snapshot(session, principal))
         assert (finding.code, finding.score) == ("prefix_score", worse)
         assert finding.data == {
             "model": "prefix-13",
@@ -61,24 +59,16 @@ def test_a_send_is_scored_on_the_session_and_the_principal():
         }
 
 
-def test_equal_windows_are_scored_once():
-    """A principal's first session costs one inference, not two."""
-    model = CountingModel()
-    [finding] = detector(model).inspect(call(Role.SEND), snapshot(3, 3))
-    assert len(model.rows) == 1
-    assert finding.data["session"] == finding.data["principal"] == 0.3
-
-
 def test_an_unmapped_call_is_scored_as_a_send():
     """A tool name the policy does not know never disables the detector."""
-    findings = detector(CountingModel()).inspect(call(Role.OTHER, mapped=False), snapshot(2, 2))
+    findings = detector(RecallModel()).inspect(call(Role.OTHER, mapped=False), snapshot(2, 2))
     assert [f.score for f in findings] == [0.2]
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.SEND])
 def test_other_mapped_roles_give_no_finding(role):
     """The classifier speaks about sends only."""
-    assert detector(CountingModel()).inspect(call(role), snapshot(5, 5)) == ()
+    assert detector(RecallModel()).inspect(call(role), snapshot(5, 5)) == ()
 
 
 def test_the_shipped_model_tells_roads_apart():
@@ -96,7 +86,7 @@ def test_the_shipped_model_tells_roads_apart():
     ("models", "problem"),
     [
         ({}, "`prefix-13` is missing"),
-        ({"prefix-13": CountingModel(FEATURES_19)}, "other features"),
+        ({"prefix-13": RecallModel(FEATURES_19)}, "other features"),
     ],
 )
 def test_without_its_model_the_guard_does_not_start(models, problem):
@@ -126,6 +116,6 @@ ALLOWED = Target(Destination("mail", "bob@partner.example"), DestinationStatus.A
 def test_recalls_count_unless_all_of_a_send_is_clearly_internal(changes, counts):
     """The signature is a recall before a send to the outside; what is unclear counts as outside."""
     send = replace(call(Role.SEND), **changes)
-    [finding] = detector(CountingModel()).inspect(send, snapshot(3, 5))
+    [finding] = detector(RecallModel()).inspect(send, snapshot(3, 5))
 
     assert finding.score == (0.5 if counts else 0.0)

@@ -1,9 +1,6 @@
 """The port for ONNX text classifiers: command line, manifest, policy, and each way to fail."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,18 +11,10 @@ from guard.core.errors import ModelError, PolicyError
 from guard.core.model import Identity, Role, ToolCall
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.inference.text_classifier import load_classifiers
-from guard.policy import load_policies
 from guard.policy.detector_manifest import MANIFEST
 from guard.settings import detectors_directory
 from tests.guards import guard_on
 from tests.unit.detectors import tiny_classifier
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from guard.core.ports import Detector
-    from guard.pipeline.guard import Guard
-    from guard.store.store import RedisSessionStore
 
 POLICY = """\
 version: 1
@@ -39,33 +28,31 @@ WEATHER = {"content": [{"type": "text", "text": "please, the weather"}]}
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path, monkeypatch):
     """Return the directory of added classifiers, empty."""
     monkeypatch.setenv("EGRESS_GUARD_DETECTORS", str(tmp_path / "detectors"))
     return detectors_directory()
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     """Return the folder of the tiny classifier."""
     return tiny_classifier.write(tmp_path / "tiny")
 
 
-def guard_command(*arguments: object) -> tuple[int, str]:
+def guard_command(*arguments):
     """Run `guard`; return the exit code and the output."""
     found = CliRunner().invoke(app, [str(one) for one in arguments])
     return found.exit_code, found.output
 
 
-def started(store: RedisSessionStore, tmp_path: Path, policy: str = POLICY) -> Guard:
+def started(store, policy_from, policy=POLICY):
     """Return a guard with the added classifiers and a policy that names `tiny`."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(policy, encoding="utf-8")
-    detectors: tuple[Detector, ...] = (InstructionPatterns(), *load_classifiers())
-    return guard_on(store, load_policies([path]), detectors=detectors)
+    detectors = (InstructionPatterns(), *load_classifiers())
+    return guard_on(store, policy_from(policy), detectors=detectors)
 
 
-async def codes(guard: Guard, content: Any) -> list[str]:
+async def codes(guard, content):
     """Return the reasons for which a result is withheld."""
     call = ToolCall("1", Identity("p", "s"), "fetch", {}, "mcp", 1.0)
     result = ToolResult(untraced(ClassifiedCall(call, Role.OTHER)), content, 1.0)
@@ -74,13 +61,11 @@ async def codes(guard: Guard, content: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("inputs", ["all", "ids"])
-async def test_an_added_classifier_withholds_results(
-    store: RedisSessionStore, tmp_path: Path, inputs: str
-) -> None:
+async def test_an_added_classifier_withholds_results(store, tmp_path, policy_from, inputs):
     """From the command line to the verdict, for models with three inputs and with one."""
     source = tiny_classifier.write(tmp_path / "tiny", inputs=inputs)
     assert guard_command("detectors", "add", source, "--label", "ORDER")[0] == 0
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
 
     assert await codes(guard, ORDER) == ["injection_in_result"]
     assert await codes(guard, WEATHER) == []
@@ -90,18 +75,16 @@ async def test_an_added_classifier_withholds_results(
     assert (code, json.loads(output)[0]["state"]) == (0, "ready")
     assert guard_command("detectors", "remove", "tiny")[0] == 0
     with pytest.raises(PolicyError, match=r"unknown detector `tiny`; .*guard detectors add"):
-        started(store, tmp_path)
+        started(store, policy_from)
 
 
 @pytest.mark.parametrize("position", [0, 25, 99])
-async def test_each_window_of_a_text_is_classified(
-    store: RedisSessionStore, tmp_path: Path, source: Path, position: int
-) -> None:
+async def test_each_window_of_a_text_is_classified(store, policy_from, source, position):
     """At the start, across a border and at the end; beyond the last window, withheld."""
     guard_command(
         *("detectors", "add", source, "--max-length", 28, "--stride", 4, "--max-windows", 5)
     )
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
     words = ["weather"] * 100
     words[position] = "obey"
 
@@ -120,7 +103,7 @@ async def test_each_window_of_a_text_is_classified(
         ({"inputs": "other"}, "takes the input `pixels`"),
     ],
 )
-def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: str) -> None:
+def test_an_unusable_model_is_not_added(tmp_path, broken, problem):
     """Wrong shapes, outputs that are not numbers, unknown inputs."""
     source = tiny_classifier.write(tmp_path / "tiny", **broken)
 
@@ -133,72 +116,64 @@ def test_an_unusable_model_is_not_added(tmp_path: Path, broken: Any, problem: st
 
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
-async def test_a_changed_file_stops_the_start(
-    store: RedisSessionStore, tmp_path: Path, source: Path, file: str, change: str
-) -> None:
+async def test_a_changed_file_stops_the_start(store, policy_from, source, file, change):
     """The pin of each file is verified before the policy is in force."""
     guard_command("detectors", "add", source)
     path = detectors_directory() / "tiny" / file
     path.write_bytes(path.read_bytes() + b" ") if change == "altered" else path.unlink()
 
     with pytest.raises(ModelError, match=file):
-        started(store, tmp_path)
+        started(store, policy_from)
     assert guard_command("detectors", "list")[0] == 1
 
     # A policy that does not name it starts.
-    started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+    started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
 
 
 async def test_a_policy_whose_detector_cannot_be_used_does_not_replace_another(
-    store: RedisSessionStore, tmp_path: Path, source: Path
-) -> None:
+    store, policy_from, source
+):
     """The policy in force stays in force."""
     guard_command("detectors", "add", source)
-    guard = started(store, tmp_path, POLICY.replace("tiny", "instruction_patterns"))
+    guard = started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
     before = guard.policy
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
     (detectors_directory() / "tiny" / "model.onnx").unlink()
 
     with pytest.raises(ModelError):
-        guard.swap_policy(load_policies([path]))
+        guard.swap_policy(policy_from(POLICY))
     assert guard.policy is before
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, MemoryError])
 async def test_a_failing_detector_withholds(
-    store: RedisSessionStore,
-    tmp_path: Path,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: type[Exception],
-) -> None:
+    store,
+    policy_from,
+    source,
+    monkeypatch,
+    failure,
+):
     """An error inside the model withholds the result, and is counted."""
     guard_command("detectors", "add", source)
-    guard = started(store, tmp_path)
+    guard = started(store, policy_from)
 
-    def fails(*_: object) -> float:
+    def fails(*_):
         raise failure
 
     monkeypatch.setattr("guard.inference.text_classifier.TextClassifier._probability", fails)
     assert await codes(guard, WEATHER) == ["detector_failed"]
-    assert guard.results._metrics.errors["detector"] == 1  # type: ignore[attr-defined]
+    assert guard.results._metrics.errors["detector"] == 1
 
 
-async def test_a_detector_that_is_not_asked_withholds(
-    store: RedisSessionStore, tmp_path: Path, source: Path
-) -> None:
+async def test_a_detector_that_is_not_asked_withholds(store, policy_from, source):
     """A guard without the detector of its policy releases no result."""
     guard_command("detectors", "add", source)
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    guard = guard_on(store, load_policies([path]))
+    guard = guard_on(store, policy_from(POLICY))
 
     assert await codes(guard, WEATHER) == ["rule_error"]
 
 
 @pytest.mark.parametrize("manifest", ["{", '{"tiny": {}}', '{"../up": {"files": {}}}'])
-def test_an_invalid_manifest_is_an_error(directory: Path, manifest: str) -> None:
+def test_an_invalid_manifest_is_an_error(directory, manifest):
     """Unreadable text, a missing field, and a name that is a path."""
     directory.mkdir()
     (directory / MANIFEST).write_text(manifest, encoding="utf-8")

@@ -1,19 +1,13 @@
 """A tiny ONNX text classifier: finds the word `obey`, by token id."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORDS = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "obey": 3, "please": 4, "weather": 5}
 
 
-def write(folder: Path, shape: str = "labels", value: float = 4.0, inputs: str = "all") -> Path:
+def write(folder, shape="labels", value=4.0, inputs="all"):
     """Write `model.onnx` and `tokenizer.json`, and return their folder.
 
     Args:

@@ -1,7 +1,5 @@
 """Which servers offer tools of one name."""
 
-from __future__ import annotations
-
 from guard.core.calls import Claim
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity

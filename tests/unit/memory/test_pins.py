@@ -1,9 +1,5 @@
 """A definition is pinned when it is first listed, and whoever changes it is found."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +15,7 @@ PINS = Pins(SEAL)
 WHERE = "tools.test:80/mcp"
 
 
-def tool(name: str = "send", **members: Any) -> ToolDefinition:
+def tool(name="send", **members):
     """Return a definition."""
     return ToolDefinition(name, {"name": name, "description": "Sends.", **members})
 
@@ -29,10 +25,10 @@ class Store(dict[bytes, bytes]):
 
     def list(
         self,
-        *definitions: ToolDefinition,
-        where: str = WHERE,
-        declared: dict[str, str] | None = None,
-    ) -> list[tuple[str, str]]:
+        *definitions,
+        where=WHERE,
+        declared=None,
+    ):
         """List tools, store what that writes, and return what was found."""
         lookup = PINS.lookup(where, definitions)
         known = [self.get(field) for field in lookup.fields]
@@ -43,12 +39,18 @@ class Store(dict[bytes, bytes]):
                     self[name] = record
         return [(code, definition.name) for code, definition in found.findings]
 
-    def marked(self, name: str = "send") -> bool:
+    def marked(self, name="send"):
         """Return what a call of the tool would be told."""
         return pin_field(SEAL, name, MARKED) in self
 
 
 WORSE = tool(description="worse")
+
+
+@pytest.fixture
+def store():
+    """Return the hash of one upstream."""
+    return Store()
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,8 @@ WORSE = tool(description="worse")
         ),
     ],
 )
-def test_a_listing_is_compared_with_what_was_listed_before(listings, found, marked):
+def test_a_listing_is_compared_with_what_was_listed_before(listings, found, marked, store):
     """Each listing in turn; the mark stays until an operator answers it."""
-    store = Store()
-
     assert [store.list(*one) for one in listings] == found
     assert store.marked() is marked
 
@@ -102,9 +102,8 @@ def test_a_listing_is_compared_with_what_was_listed_before(listings, found, mark
         tool(anything="new"),
     ],
 )
-def test_whatever_a_model_is_told_of_a_tool_is_compared(changed):
+def test_whatever_a_model_is_told_of_a_tool_is_compared(changed, store):
     """Description, schemas, annotations, and members that nobody knows yet."""
-    store = Store()
     store.list(tool())
 
     assert store.list(changed) == [(CHANGED, "send")]
@@ -120,9 +119,8 @@ def test_whatever_a_model_is_told_of_a_tool_is_compared(changed):
         {"outputSchema": {"type": "object"}},
     ],
 )
-def test_what_a_person_is_shown_is_pinned(changed):
+def test_what_a_person_is_shown_is_pinned(changed, store):
     """A page, a picture or a schema of results that changes is a changed definition."""
-    store = Store()
     store.list(tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}]))
 
     assert store.list(tool(**changed)) == [(CHANGED, "send")]
@@ -162,9 +160,8 @@ def test_a_pin_that_was_altered_or_moved_is_not_believed():
     assert moved.list(tool()) == [(ALTERED, "send")]
 
 
-def test_an_approved_definition_is_good_beside_the_old_one():
+def test_an_approved_definition_is_good_beside_the_old_one(store):
     """Replicas of one server are not updated at once."""
-    store = Store()
     store.list(tool())
     store.list(tool(description="better"))
     mark = PINS.read(store[PINS.field("send", MARKED)], WHERE, "send", MARKED)
@@ -180,9 +177,7 @@ def test_an_approved_definition_is_good_beside_the_old_one():
 def test_a_listing_beyond_the_bound_is_a_finding(monkeypatch):
     """What is not pinned cannot be seen to change, and somebody should know."""
     monkeypatch.setattr(module, "LISTING_LIMIT", 2)
-    store = Store()
-
-    assert store.list(tool("a"), tool("b"), tool("c"), tool("d")) == [(UNPINNED, "c")]
+    assert Store().list(tool("a"), tool("b"), tool("c"), tool("d")) == [(UNPINNED, "c")]
 
 
 @given(st.binary(max_size=200))

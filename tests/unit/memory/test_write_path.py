@@ -161,9 +161,7 @@ async def test_without_an_audit_line_nothing_is_committed(path, store, seen):
     """The line comes first."""
     seen.broken = True
 
-    verdict = await _through(path, _write())
-
-    assert verdict.reasons[0].code == "gate_error"
+    assert (await _through(path, _write())).reasons[0].code == "gate_error"
     assert store.steps == ["stage"]
 
 
@@ -234,7 +232,6 @@ async def test_a_result_whose_proposal_was_not_judged_is_withheld(path, store, s
         ToolResult(untraced(ClassifiedCall(call, Role.RETRIEVE)), update, 0.0)
     )
 
-    assert verdict is not None
     assert verdict.reasons[0].code == "gate_error"
     assert "secret text" not in str(verdict)
     assert seen.errors == 1

@@ -1,11 +1,9 @@
 """Certificates for the names that clients ask for are signed beside the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 import pytest
 from mitmproxy import certs
@@ -19,19 +17,16 @@ from guard.pep.lean import client_tls
 from guard.pep.lean.client_tls import ClientTls
 from guard.pep.mitm.master import GuardedTls
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NAMES = [f"host{number}.example.com" for number in range(12)]
 
 
 @pytest.fixture
-def signers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+def signers(monkeypatch):
     """Return the thread of each certificate that is signed."""
-    found: list[threading.Thread] = []
+    found = []
     sign = certs.dummy_cert
 
-    def signed(*given: Any) -> certs.Cert:
+    def signed(*given):
         found.append(threading.current_thread())
         return sign(*given)
 
@@ -39,21 +34,21 @@ def signers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     return found
 
 
-def _beside(signers: list[threading.Thread]) -> bool:
+def _beside(signers):
     return threading.current_thread() not in signers and len(set(signers)) == 1
 
 
 class Reverse(asyncio.Protocol):
     """Connection to a reverse listener with TLS."""
 
-    def __init__(self, tls: ClientTls) -> None:
+    def __init__(self, tls):
         self.tls = tls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport):
         """Remember the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data):
         """Begin a handshake whose first message arrives in parts."""
         client = cast("asyncio.BufferedProtocol", asyncio.Protocol())
         done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
@@ -63,9 +58,7 @@ class Reverse(asyncio.Protocol):
             hello.data_received(part)
 
 
-async def test_a_reverse_listener_signs_one_certificate_for_each_name(
-    tmp_path: Path, signers: list[threading.Thread]
-) -> None:
+async def test_a_reverse_listener_signs_one_certificate_for_each_name(tmp_path, signers):
     """Also for a client that names none."""
     tls = ClientTls(tmp_path, ())
     signers.clear()
@@ -81,16 +74,14 @@ async def test_a_reverse_listener_signs_one_certificate_for_each_name(
 
 
 @pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
-async def test_a_forward_listener_signs_beside_the_loop(
-    tmp_path: Path, signers: list[threading.Thread]
-) -> None:
+async def test_a_forward_listener_signs_beside_the_loop(tmp_path, signers):
     """One name after another, whoever asks."""
     own = GuardedTls()
     with taddons.context(own) as stage:
         stage.configure(own, confdir=str(tmp_path), certs=[])
         signers.clear()
 
-        async def starts(name: str) -> bool:
+        async def starts(name):
             client = Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 8080))
             client.sni = name
             start = TlsData(client, Context(client, stage.options))
@@ -105,7 +96,7 @@ async def test_a_forward_listener_signs_beside_the_loop(
 class Dripped(Reverse):
     """Connection whose first message comes byte by byte."""
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data):
         """Give it on so."""
         client = cast("asyncio.BufferedProtocol", asyncio.Protocol())
         done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
@@ -115,13 +106,11 @@ class Dripped(Reverse):
             hello.data_received(bytes([byte]))
 
 
-async def test_a_first_message_that_drips_is_read_a_few_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_first_message_that_drips_is_read_a_few_times(tmp_path, monkeypatch):
     """Each read parses all of it, so a client may not have it read for every byte."""
-    read: list[int] = []
+    read = []
 
-    def parsed(data: bytes) -> None:
+    def parsed(data):
         read.append(len(data))
 
     monkeypatch.setattr(client_tls, "parse_client_hello", parsed)

@@ -35,7 +35,7 @@ def test_there_is_an_end_to_small_messages_too():
     assert budget.total <= 2000
 
 
-def test_one_principal_leaves_an_eighth_of_the_room_to_others() -> None:
+def test_one_principal_leaves_an_eighth_of_the_room_to_others():
     """However few messages it holds them in; what it gives back it can hold again."""
     budget = MessageBudget(limit=800)
     assert budget.hold(1, 400, "loud")

@@ -1,7 +1,5 @@
 """A bounded number of requests is judged at once; others wait, in turns, or are refused in time."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.core.errors import MessageError
@@ -15,31 +13,31 @@ LONG = 3600.0
 """Seconds of patience that no test waits for."""
 
 
-def admission(judged: int = 4, waiting: int = 8, forwarded: int = 0) -> Admission:
+def admission(judged=4, waiting=8, forwarded=0):
     """Return one whose waiting requests never run out of patience."""
     return Admission(Limits(judged, waiting, LONG, forwarded))
 
 
-def waiting(gate: Admission, principal: str, count: int = 1) -> list[_Waiter]:
+def waiting(gate, principal, count=1):
     """Have requests of a principal wait, and return them."""
     found = [gate.enter(principal) for _ in range(count)]
     assert all(isinstance(one, _Waiter) for one in found)
     return [one for one in found if isinstance(one, _Waiter)]
 
 
-def has_turn(waiter: _Waiter) -> bool:
+def has_turn(waiter):
     """Return whether a request that waited goes on."""
     return waiter.turn.done() and waiter.turn.result() is None
 
 
-def refused(outcome: object) -> MessageError:
+def refused(outcome):
     """Return why a request is refused that must be."""
     assert isinstance(outcome, MessageError)
     return outcome
 
 
 @pytest.mark.parametrize(("places", "left"), [(2, 1), (4, 1), (16, 2), (32, 4)])
-async def test_one_principal_leaves_an_eighth_of_the_places(places: int, left: int) -> None:
+async def test_one_principal_leaves_an_eighth_of_the_places(places, left):
     """At least one is free for whoever comes, however many of its requests wait."""
     gate = admission(judged=places)
     assert [gate.enter("a") for _ in range(places - left)] == [None] * (places - left)
@@ -52,7 +50,7 @@ async def test_one_principal_leaves_an_eighth_of_the_places(places: int, left: i
     assert [one.turn.done() for one in waiters] == [True, False, False]
 
 
-async def test_principals_take_turns_whoever_waits_with_more() -> None:
+async def test_principals_take_turns_whoever_waits_with_more():
     """Six requests of one principal that came first keep one of another waiting for one turn."""
     gate = admission(judged=2)
     assert [gate.enter("loud"), gate.enter("other")] == [None, None]
@@ -68,7 +66,7 @@ async def test_principals_take_turns_whoever_waits_with_more() -> None:
     assert not loud[1].turn.done()
 
 
-async def test_a_full_queue_lets_the_longest_one_lose_its_last() -> None:
+async def test_a_full_queue_lets_the_longest_one_lose_its_last():
     """Who has queued all the places loses one to who has none; a newcomer of its own is refused."""
     gate = admission(judged=2, waiting=3)
     assert [gate.enter("loud"), gate.enter("other")] == [None, None]
@@ -83,7 +81,7 @@ async def test_a_full_queue_lets_the_longest_one_lose_its_last() -> None:
     assert has_turn(quiet)
 
 
-async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> None:
+async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken():
     """The refusal says when to come back; the places are as they were."""
     gate = Admission(Limits(judged=2, waiting=4, patience=0.001))
     assert [gate.enter("a"), gate.enter("b")] == [None, None]
@@ -95,7 +93,7 @@ async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken() -> 
     assert gate.enter("a") is None
 
 
-async def test_a_principal_whose_requests_are_not_answered_is_refused() -> None:
+async def test_a_principal_whose_requests_are_not_answered_is_refused():
     """Other principals go on; so does it, once one is answered."""
     gate = admission(judged=4, forwarded=2)
     gate.sent("a")
@@ -106,11 +104,11 @@ async def test_a_principal_whose_requests_are_not_answered_is_refused() -> None:
     assert gate.enter("a") is None
 
 
-async def test_nobody_waits_beside_a_place_that_is_free() -> None:
+async def test_nobody_waits_beside_a_place_that_is_free():
     """Whatever the order of coming, going and leaving: the invariant of the class holds."""
     gate = admission(judged=4, waiting=6)
-    inside: list[str] = []
-    waiters: list[_Waiter] = []
+    inside = []
+    waiters = []
     state = 12345
     for _ in range(3000):
         state = (1103515245 * state + 12345) % 2**31

@@ -1,18 +1,14 @@
 """What the policy says about a call: role, destinations wherever they stand, body."""
 
-from __future__ import annotations
-
 import base64
 import json
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guard.core.calls import ClassifiedCall, untraced
+from guard.core.calls import untraced
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.pipeline.classification import classify
 from guard.policy import load_policies
@@ -61,12 +57,10 @@ rules:
 
 
 @pytest.fixture(name="judge")
-def _judge(tmp_path: Path) -> Any:
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    policy = load_policies([path])
+def _judge(policy_from):
+    policy = policy_from(POLICY)
 
-    def judge(tool: str, **arguments: Any) -> ClassifiedCall:
+    def judge(tool, **arguments):
         identity = Identity("agent", "session")
         return classify(policy, ToolCall("c", identity, tool, arguments, "mcp", 0.0))
 
@@ -74,9 +68,7 @@ def _judge(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(
-    tmp_path: Path, role: Role
-) -> None:
+def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(tmp_path, role):
     """Whatever else the mapping says of it; text that does not parse counts there."""
     path = tmp_path / "sql.yaml"
     told = 'destinations: ["$.to"], ' if role is Role.SEND else ""
@@ -88,8 +80,8 @@ def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(
     )
     policy = load_policies([path])
 
-    def reached(text: str) -> set[str]:
-        arguments: dict[str, Any] = {"to": "a@example.com", "q": {"x": [text]}}
+    def reached(text):
+        arguments = {"to": "a@example.com", "q": {"x": [text]}}
         call = ToolCall("c", Identity("agent", "session"), "run", arguments, "mcp", 0.0)
         targets = classify(policy, call).targets
         return {t.destination.canonical for t in targets if t.destination.kind == "handle"}
@@ -99,12 +91,12 @@ def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(
     assert not reached("SELECT lower(name) FROM users")
 
 
-def standings(call: ClassifiedCall) -> set[DestinationStatus]:
+def standings(call):
     """Return where the destinations of a call stand."""
     return {target.status for target in call.targets}
 
 
-def test_an_address_in_an_undeclared_argument_counts(judge: Any) -> None:
+def test_an_address_in_an_undeclared_argument_counts(judge):
     """An attacker does not have to use the field the policy's author thought of."""
     for hidden in (
         {"bcc": "b@evil.test"},
@@ -117,7 +109,7 @@ def test_an_address_in_an_undeclared_argument_counts(judge: Any) -> None:
         ), hidden
 
 
-def test_a_key_that_spells_an_inert_path_is_not_inert(judge: Any) -> None:
+def test_a_key_that_spells_an_inert_path_is_not_inert(judge):
     """Paths are compared escaped: a key cannot pretend to be another member."""
     forged = judge("send", to="a@example.com", **{"meta']['id": "b@evil.test"})
     honest = judge("send", to="a@example.com", meta={"id": "b@evil.test"})
@@ -138,7 +130,7 @@ def test_a_key_that_spells_an_inert_path_is_not_inert(judge: Any) -> None:
         {"meta": {"id": "..\\other"}},
     ],
 )
-def test_a_receiver_in_an_ignored_argument_counts(judge: Any, hidden: dict[str, Any]) -> None:
+def test_a_receiver_in_an_ignored_argument_counts(judge, hidden):
     """The name of a document is none of these; what climbs out of a path leaves an inert one."""
     assert DestinationStatus.EXTERNAL in standings(judge("send", to="a@example.com", **hidden))
 
@@ -153,9 +145,7 @@ def test_a_receiver_in_an_ignored_argument_counts(judge: Any, hidden: dict[str, 
         {"document": "file:///tmp/x"},
     ],
 )
-def test_the_name_of_a_document_in_an_ignored_argument_is_none(
-    judge: Any, plain: dict[str, Any]
-) -> None:
+def test_the_name_of_a_document_in_an_ignored_argument_is_none(judge, plain):
     """Whoever says that an argument is no receiver is believed, of everything that is none."""
     assert standings(judge("send", to="a@example.com", **plain)) == {DestinationStatus.INTERNAL}
 
@@ -183,7 +173,7 @@ REMOTE = (
 
 @pytest.mark.parametrize("text", REMOTE)
 @pytest.mark.parametrize("tool", ["read", "recall", "work"])
-def test_what_carries_data_out_counts_in_every_role(judge: Any, tool: str, text: str) -> None:
+def test_what_carries_data_out_counts_in_every_role(judge, tool, text):
     """A role says what a tool is for; the argument says whom it reaches."""
     call = judge(tool, what=[{"x": text}])
     assert DestinationStatus.EXTERNAL in standings(call)
@@ -209,24 +199,24 @@ def test_what_carries_data_out_counts_in_every_role(judge: Any, tool: str, text:
         "a // b",
     ],
 )
-def test_what_is_read_or_looked_for_inside_is_no_receiver(judge: Any, text: str) -> None:
+def test_what_is_read_or_looked_for_inside_is_no_receiver(judge, text):
     """A path, a search and a name are text; reading them tells nobody outside."""
     assert not untraced(judge("read", what=text)).is_egress
 
 
-def test_a_mailbox_counts_where_a_tool_does_more_than_read(judge: Any) -> None:
+def test_a_mailbox_counts_where_a_tool_does_more_than_read(judge):
     """A filter that forwards mail is no send by its name."""
     assert untraced(judge("work", forward="drop@evil.test")).is_egress
     assert not untraced(judge("work", image="logo@2x.png")).is_egress
 
 
 @pytest.mark.parametrize("text", ["http:\\\\evil.test/x", "https://evil\\@x", "https:/evil.test"])
-def test_a_url_that_clients_read_in_two_ways_is_malformed(judge: Any, text: str) -> None:
+def test_a_url_that_clients_read_in_two_ways_is_malformed(judge, text):
     """Where a whole argument is one."""
     assert DestinationStatus.MALFORMED in standings(judge("read", url=text))
 
 
-def test_the_body_is_not_a_destination(judge: Any) -> None:
+def test_the_body_is_not_a_destination(judge):
     """An address in the text of a mail is payload."""
     call = judge("send", to="a@example.com", body="write to b@evil.test")
 
@@ -235,12 +225,12 @@ def test_the_body_is_not_a_destination(judge: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"to": ""}, {"to": []}, {"to": None}, {"body": "x"}])
-def test_a_send_without_a_destination_is_missing_one(judge: Any, arguments: dict[str, Any]) -> None:
+def test_a_send_without_a_destination_is_missing_one(judge, arguments):
     """A send that names nobody cannot be judged and says so."""
     assert standings(judge("send", **arguments)) == {DestinationStatus.MISSING}
 
 
-def test_an_unmapped_tool_is_other_and_its_destinations_count(judge: Any) -> None:
+def test_an_unmapped_tool_is_other_and_its_destinations_count(judge):
     """A tool nobody mapped is looked through for whatever can be a destination."""
     call = judge("post_everywhere", url="https://evil.test/x", text="hello")
 
@@ -248,7 +238,7 @@ def test_an_unmapped_tool_is_other_and_its_destinations_count(judge: Any) -> Non
     assert standings(call) == {DestinationStatus.EXTERNAL}
 
 
-def test_more_undeclared_text_than_can_be_looked_through_is_malformed(judge: Any) -> None:
+def test_more_undeclared_text_than_can_be_looked_through_is_malformed(judge):
     """A limit on the work frees nobody."""
     call = judge("send", to="a@example.com", blob="x" * 2_000_000)
 
@@ -280,16 +270,12 @@ NOBODY = "{id: x, type: requires, session: meta, effect: ask}"
         pytest.param(NOBODY, set(), id="no-rule-looks"),
     ],
 )
-def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(
-    tmp_path: Path, rule: str, kinds: set[str]
-) -> None:
+def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(policy_from, rule, kinds):
     """What no rule looks at is not traced, and costs nothing."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(GUARDED.replace("RULE", rule), encoding="utf-8")
     note = "rent: https://pay.test/x, see www.bank.test or a@b.test"
     call = ToolCall("c", Identity("a", "s"), "pay", {"to": "b@c.test", "note": note}, "mcp", 0.0)
 
-    guarded = classify(load_policies([path]), call).guarded
+    guarded = classify(policy_from(GUARDED.replace("RULE", rule)), call).guarded
 
     assert {target.destination.kind for target in guarded} == kinds
 
@@ -313,13 +299,13 @@ CODINGS = {
 THINGS = st.sampled_from((RECEIVER, "https://evil-relay.test/in", "evil-relay.test", IBAN))
 
 
-def looked_up(call: ClassifiedCall) -> set[str]:
+def looked_up(call):
     """Return the values under which the labels of a call are looked up."""
     found = (target.destination for target in (*call.targets, *call.suspects))
     return {value for d in found for value in (*keys_of(d), *taints_of(d)[0])}
 
 
-def receiving(text: str) -> set[str]:
+def receiving(text):
     """Return the values in a result that may be of a destination."""
     found = suspected_destinations(find_values(text))
     plain = (*found, *find_destinations(text))
@@ -342,15 +328,6 @@ def test_what_is_found_in_a_result_is_found_in_an_argument(judge, thing, codings
 
     assert receiving(text) <= in_argument
     assert looked_up(judge("unmapped", note={"deep": [text]})) >= receiving(text)
-
-
-@pytest.mark.parametrize("coding", CODINGS)
-def test_a_receiver_in_any_coding_is_suspected(judge, coding):
-    """None stands there in clear, so each counts only where untrusted text named it."""
-    text = CODINGS[coding](RECEIVER)
-    call = judge("send", to="a@example.com", note=text)
-
-    assert f"mail:{RECEIVER}" in looked_up(call)
 
 
 @pytest.mark.parametrize(
@@ -403,13 +380,11 @@ def test_a_coding_in_a_long_argument_that_is_not_decoded_names_somebody_unknown(
     assert DestinationStatus.EXTERNAL in {t.status for t in hidden.targets}
 
 
-def test_a_long_list_in_a_guarded_argument_is_bounded_work(tmp_path: Path) -> None:
+def test_a_long_list_in_a_guarded_argument_is_bounded_work(policy_from):
     """Three megabytes of list cost what the budget allows, and make the call malformed."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(GUARDED.replace("RULE", ANY), encoding="utf-8")
-    policy = load_policies([path])
+    policy = policy_from(GUARDED.replace("RULE", ANY))
 
-    def lines(count: int) -> int:
+    def lines(count):
         note = [f"a{number}@b.test" for number in range(count)]
         call = ToolCall("c", Identity("a", "s"), "pay", {"to": "b@c.test", "note": note}, "m", 0.0)
         return lines_run(lambda: classify(policy, call))
@@ -422,7 +397,7 @@ def test_a_long_list_in_a_guarded_argument_is_bounded_work(tmp_path: Path) -> No
     assert lines(20_000) <= 1.5 * lines(10_000)
 
 
-def _outside(found: ClassifiedCall) -> set[str]:
+def _outside(found):
     return {t.destination.canonical for t in found.targets if t.status is not _INTERNAL}
 
 
@@ -439,7 +414,7 @@ _INTERNAL = DestinationStatus.INTERNAL
         "<img src='&#104;ttps://e.test/?d=1'>",
     ],
 )
-def test_what_a_text_loads_by_itself_is_a_receiver(text: str, tmp_path: Path) -> None:
+def test_what_a_text_loads_by_itself_is_a_receiver(text, tmp_path):
     """Whoever reads it tells the host, without a click; a link does not."""
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY.replace('body: ["$.body"]', 'guarded: ["$.body"]'), encoding="utf-8")
@@ -447,7 +422,7 @@ def test_what_a_text_loads_by_itself_is_a_receiver(text: str, tmp_path: Path) ->
     path.write_text(path.read_text("utf-8").replace("rules:", rule), encoding="utf-8")
     policy = load_policies([path])
 
-    def sent(body: str) -> ClassifiedCall:
+    def sent(body):
         call = {"to": "a@example.com", "body": f"Hello, {body}"}
         return classify(policy, ToolCall("c", Identity("p", "s"), "send", call, "mcp", 0.0))
 
@@ -466,7 +441,7 @@ def test_what_a_text_loads_by_itself_is_a_receiver(text: str, tmp_path: Path) ->
         {"who": [{"type": "anonymous"}]},
     ],
 )
-def test_what_is_opened_to_everybody_has_another_receiver(judge: Any, more: Any) -> None:
+def test_what_is_opened_to_everybody_has_another_receiver(judge, more):
     """Beside the colleague whom it is shared with."""
     assert _outside(judge("send", to="a@example.com", **more)) == {"everybody"}
 
@@ -484,9 +459,7 @@ def test_what_is_opened_to_everybody_has_another_receiver(judge: Any, more: Any)
         ("read", {"id": "e.test::module/x"}, "e.test"),
     ],
 )
-def test_a_name_of_a_member_makes_it_stricter(
-    judge: Any, tool: str, more: Any, receiver: str
-) -> None:
+def test_a_name_of_a_member_makes_it_stricter(judge, tool, more, receiver):
     """And what some program would look up, mail or mount is somebody."""
     to = {"to": "a@example.com"} if tool == "send" else {}
 
@@ -494,9 +467,7 @@ def test_a_name_of_a_member_makes_it_stricter(
 
 
 @pytest.mark.parametrize("name", ["forward_to", "autoForward", "bcc", "notify", "redirectTo"])
-def test_a_reading_tool_that_hands_over_names_a_receiver(
-    judge: Any, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_reading_tool_that_hands_over_names_a_receiver(judge, monkeypatch, name):
     """No search goes by such a member; a mailbox that a search goes by is nobody's receipt."""
     handed = {"query": "invoices", name: "drop@e.test"}
 
@@ -509,7 +480,7 @@ def test_a_reading_tool_that_hands_over_names_a_receiver(
 
 
 @pytest.mark.parametrize("name", ["invitees", "invite", "send_to", "shareWith", "copy-to"])
-def test_who_is_invited_or_sent_something_receives_it(judge: Any, name: str) -> None:
+def test_who_is_invited_or_sent_something_receives_it(judge, name):
     """A search goes by none of them; a sentence under another name is searched for."""
     text = "all of drop@e.test"
     assert "drop@e.test" in _outside(judge("read", **{"query": "x", name: text}))
@@ -523,9 +494,7 @@ ADDRESSES = ("drop@e.test", "https://e.test/x", "Drop <drop@e.test>", "drop@e.te
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("name", ["x", "on_complete", "subscribe", "source_url", "fetch", "item"])
 @pytest.mark.parametrize("tool", ["read", "recall", "save"])
-def test_an_address_that_no_mapping_declares_may_be_fetched_or_notified(
-    judge: Any, tool: str, name: str, address: str
-) -> None:
+def test_an_address_that_no_mapping_declares_may_be_fetched_or_notified(judge, tool, name, address):
     """Whatever its member is called; what is searched for, saved or written about is none."""
     for arguments in ({name: address}, {"options": {name: [address]}}):
         call = judge(tool, key="k", **arguments)
@@ -547,7 +516,7 @@ def test_an_address_that_no_mapping_declares_may_be_fetched_or_notified(
         "MERGE INTO t USING s ON 1=1 WHEN MATCHED THEN UPDATE SET mail='drop@e.test'",
     ],
 )
-def test_a_mailbox_that_a_statement_writes_receives_something(judge: Any, statement: str) -> None:
+def test_a_mailbox_that_a_statement_writes_receives_something(judge, statement):
     """A table may be an outbox; one that a query compares with is looked up."""
     for tool in ("read", "recall"):
         assert "drop@e.test" in _outside(judge(tool, query=statement))
@@ -555,7 +524,7 @@ def test_a_mailbox_that_a_statement_writes_receives_something(judge: Any, statem
 
 
 @pytest.mark.parametrize("name", ["make_public", "sharePublicly", "set_external", "allow-anyone"])
-def test_a_read_that_opens_what_it_reads_reaches_everybody(judge: Any, name: str) -> None:
+def test_a_read_that_opens_what_it_reads_reaches_everybody(judge, name):
     """A filter of a search says no such thing."""
     assert untraced(judge("read", query="x", **{name: True})).is_egress
     for other in ({name: False}, {"public": True}, {"recursive": True}):
@@ -584,9 +553,7 @@ def test_a_read_that_opens_what_it_reads_reaches_everybody(judge: Any, name: str
         ({"notify": "a" * 1_100_000}, "not decoded: more than is read of one call"),
     ],
 )
-def test_who_is_told_of_what_is_saved_receives_it(
-    judge: Any, tool: str, more: Any, receiver: str
-) -> None:
+def test_who_is_told_of_what_is_saved_receives_it(judge, tool, more, receiver):
     """A save or a draft that says so reaches somebody, whatever its role."""
     call = judge(tool, text="x", to="a@example.com", **more)
 
@@ -595,7 +562,7 @@ def test_who_is_told_of_what_is_saved_receives_it(
     assert call.role is (Role.SAVE if tool == "save" else Role.DRAFT)
 
 
-def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
+def test_a_saved_text_may_be_about_anybody(judge):
     """A draft's own receivers are told nothing, yet; nor is a host that a text names."""
     about = {"value": "https://e.test/", "note": "see https://e.test/", "source": "e.test/x"}
 
@@ -623,7 +590,7 @@ def test_a_saved_text_may_be_about_anybody(judge: Any) -> None:
         {"queue": True},
     ],
 )
-def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
+def test_a_draft_that_is_sent_is_a_send(judge, more):
     """Then its receivers receive it."""
     call = judge("draft", to="drop@e.test", body="x", **more)
 
@@ -631,7 +598,7 @@ def test_a_draft_that_is_sent_is_a_send(judge: Any, more: Any) -> None:
 
 
 @pytest.mark.parametrize("end", list("\r\n\x0b\x0c\x1c\x1e\x85\u2028\u2029"))
-def test_whatever_ends_a_line_may_begin_a_header(judge: Any, end: str) -> None:
+def test_whatever_ends_a_line_may_begin_a_header(judge, end):
     """Programs differ in what they take for the end of a line."""
     call = judge("send", to="a@example.com", body=f"x{end}Bcc: drop@e.test")
 
@@ -639,14 +606,14 @@ def test_whatever_ends_a_line_may_begin_a_header(judge: Any, end: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["/dev/tcp/e.test/80", "cat /net/e.test/x", "gopher:e.test"])
-def test_a_path_that_leads_to_a_host_names_it(judge: Any, place: str) -> None:
+def test_a_path_that_leads_to_a_host_names_it(judge, place):
     """As a shell and an automounter read it."""
     assert _outside(judge("read", path=place))
     assert not _outside(judge("read", path="src/net/core.c", text="dict:a sftp:b"))
 
 
 @pytest.mark.parametrize("more", [{"public": True}, {"visibility": "public"}, {"scope": "web"}])
-def test_other_work_may_open_something_to_everybody(judge: Any, more: Any) -> None:
+def test_other_work_may_open_something_to_everybody(judge, more):
     """In a search it is a filter."""
     assert _outside(judge("work", note="x", **more)) == {"everybody"}
     assert not _outside(judge("read", query="public", **more))
@@ -665,7 +632,7 @@ HEADS = (
 
 @pytest.mark.parametrize("more", HEADS)
 @pytest.mark.parametrize("coded", [False, True])
-def test_whoever_a_head_names_receives_it(judge: Any, more: Any, coded: bool) -> None:
+def test_whoever_a_head_names_receives_it(judge, more, coded):
     """Also who is named in a coding that nobody reads, and nobody has named before."""
     if coded and "raw" in more:
         more = {"raw": "Subject: x\r\nBcc: hJmWl0uClqfx8PF8g5aTk4WDo\r\n\r\nhello"}

@@ -1,9 +1,5 @@
 """Every part of the guard that raises: a block, an audit line and a counter, never an exception."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
 from guard.core.calls import ToolResult
@@ -19,15 +15,6 @@ from guard.replay.run import ErrorCounter
 from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from tests.guards import KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from guard.core.calls import TracedCall
-    from guard.core.policy import Verdict
-    from guard.core.ports import DecisionRecord
-    from guard.store.store import RedisSessionStore
 
 POLICY = """
 version: 1
@@ -67,17 +54,17 @@ class Broken(Exception):  # noqa: N818  (what nobody has thought of)
 class Audit:
     """Keeps audit lines; fails as long as it is told to."""
 
-    def __init__(self) -> None:
-        self.verdicts: dict[str, list[Verdict]] = {}
-        self.fails: set[str] = set()
+    def __init__(self):
+        self.verdicts = {}
+        self.fails = set()
 
-    def decision(self, record: DecisionRecord) -> None:
+    def decision(self, record):
         """Keep a decision."""
         if "decision" in self.fails:
             raise Broken
         self.verdicts.setdefault(record.call.call.id, []).append(record.verdict)
 
-    def event(self, name: str, fields: Mapping[str, Any]) -> None:
+    def event(self, name, fields):
         """Keep nothing."""
         del name, fields
         if "event" in self.fails:
@@ -89,10 +76,10 @@ class Recorder:
 
     keeps = True
 
-    def call(self, call: ToolCall, verdict: Verdict, *, required: bool) -> None:
+    def call(self, call, verdict, *, required):
         """Record a call."""
 
-    def result(self, result: ToolResult) -> None:
+    def result(self, result):
         """Record a result."""
 
 
@@ -105,7 +92,7 @@ class Rig:
         namespace: of its staged writes.
     """
 
-    def __init__(self, store: RedisSessionStore, directory: Path, namespace: str) -> None:
+    def __init__(self, store, directory, namespace):
         path = directory / "policy.yaml"
         path.write_text(POLICY, "utf-8")
         policy = load_policies([path])
@@ -126,23 +113,23 @@ class Rig:
             seal=Seal(KEY),
         )
 
-    def break_(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_(self, place, monkeypatch):
         """Have a part fail: ``owner.method``, or a part of the audit log."""
         owner, _, method = place.rpartition(".")
         if owner == "audit":
             self.audit.fails.add(method)
             return
 
-        def fails(*_: object, **__: object) -> Any:
+        def fails(*_, **__):
             raise Broken
 
-        found: Any = self
+        found = self
         for name in owner.split("."):
             found = getattr(found, name)
         is_slotted = not hasattr(found, "__dict__")
         monkeypatch.setattr(type(found) if is_slotted else found, method, fails)
 
-    def calls(self, *wanted: str) -> list[ToolCall]:
+    def calls(self, *wanted):
         """Return the calls of one message."""
         made = {
             "ask": ("send", {"to": "pat@partner.test", "body": "b"}),
@@ -158,7 +145,7 @@ class Rig:
             for number, name in enumerate(wanted)
         ]
 
-    async def released(self, name: str) -> TracedCall:
+    async def released(self, name):
         """Return a call that has been let out."""
         [(traced, verdict)] = await self.guard.judge(JudgeRequest(self.calls(name)))
         assert verdict.enforced.forwards
@@ -166,7 +153,7 @@ class Rig:
 
 
 @pytest.fixture(name="rig")
-def _rig(store: RedisSessionStore, tmp_path: Path, redis_namespace: str) -> Rig:
+def _rig(store, tmp_path, redis_namespace):
     return Rig(store, tmp_path, redis_namespace)
 
 
@@ -197,8 +184,8 @@ AUTHORIZE = [
 
 @pytest.mark.parametrize(("wanted", "place"), AUTHORIZE)
 async def test_a_part_that_raises_while_a_call_is_judged_blocks_the_call(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], place: str
-) -> None:
+    rig, monkeypatch, wanted, place
+):
     """Each call of the message is refused, on record, and an error is counted."""
     calls = rig.calls(*wanted)
     rig.break_(place, monkeypatch)
@@ -232,13 +219,13 @@ OBSERVE = [
 
 @pytest.mark.parametrize(("wanted", "place", "withheld"), OBSERVE)
 async def test_a_part_that_raises_while_a_result_is_taken_in_withholds_or_marks_it(
-    rig: Rig,
-    monkeypatch: pytest.MonkeyPatch,
+    rig,
+    monkeypatch,
     *,
-    wanted: str,
-    place: str,
-    withheld: bool,
-) -> None:
+    wanted,
+    place,
+    withheld,
+):
     """What was not judged is withheld and on record; what was not labelled leaves a mark."""
     traced = await rig.released(wanted)
     large = place in {"guard.results._findings", "guard.results._large_labels"}

@@ -4,21 +4,11 @@ import random
 
 import pytest
 
-from guard.core.metrics import CALLS_FORGOTTEN, Metrics
+from guard.core.metrics import CALLS_FORGOTTEN
 from guard.pipeline.in_flight import OVERHEAD, InFlight
+from tests.guards import Counts
 
 MIB = 1024 * 1024
-
-
-class Counts(Metrics):
-    """Metrics that keep what is counted."""
-
-    def __init__(self):
-        self.counted = []
-
-    def count(self, metric, *labels):
-        """Keep it."""
-        self.counted.append((metric, *labels))
 
 
 class Clock:

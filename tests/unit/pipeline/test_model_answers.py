@@ -1,10 +1,7 @@
 """Calls a model asks for are judged at their release and completed by what an agent reports."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,12 +13,6 @@ from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
 from tests.model_wires import FORMATS, Call, read_stream, stream, whole
 from tests.unit.pipeline.test_request import _enforcement, _store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from guard.pipeline.handlers import Enforcement
-    from tests.unit.pipeline.test_request import RecordingStore
 
 store, enforcement = _store, _enforcement
 
@@ -35,12 +26,12 @@ RECALL = Call("call_1", "memory_recall_fact", {"key": "k"})
 THEFT = Call("call_2", "email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
 
 
-def history(kind: str, *results: str, call: Call = RECALL) -> dict[str, Any]:
+def history(kind, *results, call=RECALL):
     """Return a request that reports results of one call, each a time of its own."""
     if kind == "openai_chat":
         function = {"name": call.name, "arguments": call.text}
         asked = {"id": call.id, "type": "function", "function": function}
-        messages: list[Any] = [{"role": "user", "content": "jsonrpc?"}]
+        messages = [{"role": "user", "content": "jsonrpc?"}]
         messages.append({"role": "assistant", "content": None, "tool_calls": [asked]})
         messages += [{"role": "tool", "tool_call_id": call.id, "content": r} for r in results]
         return {"model": "m", "messages": messages}
@@ -60,7 +51,7 @@ def history(kind: str, *results: str, call: Call = RECALL) -> dict[str, Any]:
         ]
         return {"model": "m", "messages": [*messages, {"role": "user", "content": blocks}]}
     if kind == "openai_responses":
-        items: list[Any] = [{"role": "user", "content": "jsonrpc?"}]
+        items = [{"role": "user", "content": "jsonrpc?"}]
         made = {"name": call.name, "arguments": call.text}
         items.append({"type": "function_call", "call_id": call.id, **made})
         items += [
@@ -79,21 +70,21 @@ def history(kind: str, *results: str, call: Call = RECALL) -> dict[str, Any]:
     return {"contents": [*contents, {"role": "user", "parts": parts}]}
 
 
-def ask(kind: str, document: Any = None, session: str = "s1", **changes: Any) -> HttpRequest:
+def ask(kind, document=None, session="s1", **changes):
     """Return a request to a model."""
     body = json.dumps({**(document or history(kind)), **changes}).encode()
     headers = (("content-type", "application/json"), ("x-guard-session", session))
     return HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
 
 
-async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
+async def forwarded(enforcement, request):
     """Return the exchange of a request that goes out."""
     outcome = await enforcement.requests.on_request(request)
     assert isinstance(outcome, Exchange), outcome
     return outcome
 
 
-async def answered(enforcement: Enforcement, kind: str, calls: list[Call]) -> bytes:
+async def answered(enforcement, kind, calls):
     """Return what the client gets of a streamed answer."""
     reader = enforcement.responses.event_reader(await forwarded(enforcement, ask(kind)))
     released = [*await reader.feed(stream(kind, "hi", calls)), *await reader.end()]
@@ -101,9 +92,7 @@ async def answered(enforcement: Enforcement, kind: str, calls: list[Call]) -> by
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_call_is_judged_when_it_is_released(
-    enforcement: Enforcement, store: RecordingStore, kind: str
-) -> None:
+async def test_a_call_is_judged_when_it_is_released(enforcement, store, kind):
     """A benign call comes out as it came, a refused one as words, each by its own verdict."""
     wire = stream(kind, "hi", [RECALL])
 
@@ -118,9 +107,7 @@ async def test_a_call_is_judged_when_it_is_released(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_result_in_a_request_completes_its_call_once(
-    enforcement: Enforcement, store: RecordingStore, kind: str
-) -> None:
+async def test_a_result_in_a_request_completes_its_call_once(enforcement, store, kind):
     """The whole history comes again with every request; a result counts when it is new."""
     await answered(enforcement, kind, [RECALL])
 
@@ -131,9 +118,7 @@ async def test_a_result_in_a_request_completes_its_call_once(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_result_that_changes_is_observed_again(
-    enforcement: Enforcement, store: RecordingStore, kind: str
-) -> None:
+async def test_a_result_that_changes_is_observed_again(enforcement, store, kind):
     """An agent that reports another text under the same id has read another text."""
     await forwarded(enforcement, ask(kind, history(kind, "a fact")))
     await forwarded(enforcement, ask(kind, history(kind, "another")))
@@ -142,7 +127,7 @@ async def test_a_result_that_changes_is_observed_again(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_whole_answer_is_replaced_in_its_body(enforcement: Enforcement, kind: str) -> None:
+async def test_a_whole_answer_is_replaced_in_its_body(enforcement, kind):
     """Without streaming the body changes only where a call was refused."""
     exchange = await forwarded(enforcement, ask(kind))
     benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
@@ -158,9 +143,7 @@ async def test_a_whole_answer_is_replaced_in_its_body(enforcement: Enforcement, 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_an_answer_that_cannot_be_read_is_refused(
-    enforcement: Enforcement, kind: str
-) -> None:
+async def test_an_answer_that_cannot_be_read_is_refused(enforcement, kind):
     """Neither a body nor a stream passes unread; an error of the provider does."""
     exchange = await forwarded(enforcement, ask(kind))
     error = b'{"error": {"message": "overloaded"}}'
@@ -182,13 +165,10 @@ HOSTED = {
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_tools_that_the_provider_runs_must_be_allowed_by_name(
-    enforcement: Enforcement, kind: str
-) -> None:
+async def test_tools_that_the_provider_runs_must_be_allowed_by_name(enforcement, kind):
     """What acts outside the guard is judged when it is asked for."""
     outcome = await enforcement.requests.on_request(ask(kind, **HOSTED[kind]))
 
-    assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
     assert "error" in json.loads(outcome.body)
 
@@ -202,9 +182,7 @@ async def test_tools_that_the_provider_runs_must_be_allowed_by_name(
         pytest.param("/v1/chat/completions/c1", id="stored"),
     ],
 )
-async def test_a_path_in_another_spelling_is_the_same_api(
-    enforcement: Enforcement, path: str
-) -> None:
+async def test_a_path_in_another_spelling_is_the_same_api(enforcement, path):
     """A lenient server routes it there, so its answer must be read."""
     headers = (("content-type", "application/json"),)
     body = json.dumps(history("openai_chat")).encode()
@@ -228,20 +206,15 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("kind", "body"), REQUESTS)
-async def test_a_request_that_could_hide_a_result_is_refused(
-    enforcement: Enforcement, kind: str, body: bytes
-) -> None:
+async def test_a_request_that_could_hide_a_result_is_refused(enforcement, kind, body):
     """A result that only the model reads would carry no label."""
     headers = (("content-type", "application/json"),)
     request = HttpRequest("POST", "https", "llm:443", PATHS[kind], headers, body, "l", "c")
 
-    outcome = await enforcement.requests.on_request(request)
-
-    assert isinstance(outcome, HttpReply)
-    assert outcome.status == 400
+    assert (await enforcement.requests.on_request(request)).status == 400
 
 
-async def test_a_call_larger_than_the_limit_is_not_held(enforcement: Enforcement) -> None:
+async def test_a_call_larger_than_the_limit_is_not_held(enforcement):
     """A call that never ends must not fill the memory."""
     enforcement.responses.body_limit = 1000
     reader = enforcement.responses.event_reader(await forwarded(enforcement, ask("openai_chat")))
@@ -299,11 +272,11 @@ class Bot(ModelApi):
 
 @pytest.mark.parametrize("members", ['"steps"', ""])
 async def test_an_error_answer_of_a_dropped_in_format_is_judged_where_it_may_carry_calls(
-    enforcement: Enforcement,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    members: str,
-) -> None:
+    enforcement,
+    tmp_path,
+    monkeypatch,
+    members,
+):
     """One file adds a wire format; one that declares no members has every error judged."""
     source = BOT.replace("{MEMBERS}", f"{{{members}}}" if members else "")
     (tmp_path / f"bot_{len(members)}.py").write_text(source, encoding="utf-8")
@@ -335,8 +308,8 @@ async def test_an_error_answer_of_a_dropped_in_format_is_judged_where_it_may_car
     ],
 )
 async def test_an_error_answer_that_may_carry_calls_and_cannot_be_read_is_refused(
-    enforcement: Enforcement, body: bytes
-) -> None:
+    enforcement, body
+):
     """The status of an answer does not say what a lenient client does with its body."""
     exchange = await forwarded(enforcement, ask("openai_chat"))
 
@@ -370,14 +343,11 @@ PICTURED = {
 @pytest.mark.parametrize(
     ("kind", "body"), [(kind, body) for kind in FORMATS for body in PICTURED[kind]]
 )
-async def test_a_url_that_the_provider_fetches_is_a_send(
-    enforcement: Enforcement, kind: str, body: dict[str, Any]
-) -> None:
+async def test_a_url_that_the_provider_fetches_is_a_send(enforcement, kind, body):
     """Its host is told the query around the guard; a picture that is sent along is none."""
     outcome = await enforcement.requests.on_request(ask(kind, body))
     inline = json.loads(json.dumps(body).replace(PICTURE, "data:image/png;base64,AAAA"))
 
-    assert isinstance(outcome, HttpReply)
     assert outcome.status == 403
     assert await forwarded(enforcement, ask(kind, inline))
 
@@ -406,14 +376,9 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("kind", "option"), [(kind, one) for kind in FORMATS for one in OPTIONS[kind]]
 )
-async def test_what_a_request_asks_of_its_provider_besides_is_a_call(
-    enforcement: Enforcement, kind: str, option: dict[str, Any]
-) -> None:
+async def test_what_a_request_asks_of_its_provider_besides_is_a_call(enforcement, kind, option):
     """An option may search, load tools or tell somebody; one that is off says nothing."""
-    outcome = await enforcement.requests.on_request(ask(kind, **option))
-
-    assert isinstance(outcome, HttpReply)
-    assert outcome.status == 403
+    assert (await enforcement.requests.on_request(ask(kind, **option))).status == 403
     assert await forwarded(enforcement, ask(kind, webhook_url=None, plugins=[], web_search=False))
 
 
@@ -428,12 +393,12 @@ async def test_what_a_request_asks_of_its_provider_besides_is_a_call(
     ids=["header", "header of json", "query"],
 )
 async def test_a_gateway_is_led_nowhere_by_what_stands_around_a_conversation(
-    enforcement: Enforcement, kind: str, said: dict[str, Any]
-) -> None:
+    enforcement, kind, said
+):
     """The whole conversation would go there; where a client is called from says nothing."""
     asked = ask(kind)
 
-    def around(*headers: tuple[str, str], query: str = "") -> HttpRequest:
+    def around(*headers, query=""):
         target = f"{asked.target}{'&' if '?' in asked.target else '?'}{query}"
         return replace(asked, target=target, headers=(*asked.headers, *headers), _memo={})
 
@@ -444,7 +409,7 @@ async def test_a_gateway_is_led_nowhere_by_what_stands_around_a_conversation(
     )
 
 
-async def test_an_approval_answers_a_call_that_was_released(enforcement: Enforcement) -> None:
+async def test_an_approval_answers_a_call_that_was_released(enforcement):
     """Whoever says yes to a call that the guard has judged says nothing that it has not."""
     exchange = await forwarded(enforcement, ask("openai_responses"))
     item = {"type": "mcp_approval_request", "id": "m", "server_label": "s"}
@@ -453,7 +418,7 @@ async def test_an_approval_answers_a_call_that_was_released(enforcement: Enforce
     document = {"output": [wanted, theft]}
     await enforcement.responses.on_answer(exchange, json.dumps(document).encode())
 
-    def yes(identifier: str) -> HttpRequest:
+    def yes(identifier):
         said = {"type": "mcp_approval_response", "approval_request_id": identifier}
         return ask("openai_responses", {"input": [{**said, "approve": True}]})
 
@@ -469,7 +434,7 @@ RETOLD = [
 ]
 
 
-async def test_what_is_told_again_is_not_fetched(enforcement: Enforcement) -> None:
+async def test_what_is_told_again_is_not_fetched(enforcement):
     """Words, calls and results of the history name URLs that nobody reads for it."""
     messages = [{"role": "user", "content": RETOLD}]
 

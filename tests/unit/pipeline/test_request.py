@@ -1,36 +1,17 @@
 """The road of a message without a proxy: one claimant, results matched wherever they come back."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.core.model import Role
-from guard.pipeline.decision_log import Records
 from guard.pipeline.exchange import Exchange
-from guard.pipeline.guard import Guard
-from guard.pipeline.handler_parts import Options, Telemetry
-from guard.pipeline.handlers import Enforcement
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.protocols.base import discover_protocols
+from guard.pipeline.handler_parts import Options
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.settings import policies_directory
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import PrometheusMetrics
-from tests.unit.pipeline.test_declarations import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from guard.core.ports import Attempt, Completion
-    from guard.core.trajectory import Snapshot
-    from guard.store.embedded import EmbeddedRedis
+from tests.guards import enforcement_of, guard_on, shipped
 
 
 class RecordingStore(RedisSessionStore):
@@ -39,12 +20,12 @@ class RecordingStore(RedisSessionStore):
     completed: list[tuple[str, Role, bool]]
     failing = False
 
-    async def attempt(self, attempt: Attempt) -> Snapshot:
+    async def attempt(self, attempt):
         """Append to the real store; remember the marks."""
         self.marks = attempt.unlabelled
         return await super().attempt(attempt)
 
-    async def complete(self, completion: Completion) -> None:
+    async def complete(self, completion):
         """Complete in the real store, or fail as if it were gone."""
         if self.failing:
             raise ConnectionError
@@ -53,37 +34,22 @@ class RecordingStore(RedisSessionStore):
 
 
 @pytest.fixture(name="store")
-async def _store(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> AsyncIterator[RecordingStore]:
+async def _store(redis_server, redis_namespace):
     store = RecordingStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
-    assert isinstance(store, RecordingStore)
     store.completed = []
     yield store
     await store.aclose()
 
 
 @pytest.fixture(name="enforcement")
-def _enforcement(store: RecordingStore, tmp_path: Path) -> Enforcement:
-    policy = load_policies([policies_directory() / "default.yaml"])
-    # The score rule needs its detector; this test is about the road, not about the score.
-    kept = tuple(rule for rule in policy.rules if rule.id != "suspicious-unknown-send")
-    metrics = PrometheusMetrics(policy)
-    audit = AuditLogFile(tmp_path / "audit.jsonl")
-    guard = Guard(
-        replace(policy, rules=kept),
-        Stores(store),
-        Records(audit, metrics),
-    )
-    return Enforcement(
-        guard=guard,
-        protocols=discover_protocols(),
-        telemetry=Telemetry(audit, metrics, Clock()),
-        options=Options(model_apis=("llm",)),
-    )
+def _enforcement(store, tmp_path):
+    policy = shipped("default.yaml")
+    metrics, audit = PrometheusMetrics(policy), AuditLogFile(tmp_path / "audit.jsonl")
+    guard = guard_on(store, policy, metrics=metrics, audit=audit)
+    return enforcement_of(guard, metrics, audit, options=Options(model_apis=("llm",)))
 
 
-def recall(ident: int = 1, session: str = "s1") -> HttpRequest:
+def recall(ident=1, session="s1"):
     """Return a recall with a JSON-RPC id, in a session."""
     params = {"name": "memory_recall_fact", "arguments": {"key": "k"}}
     document = {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
@@ -92,7 +58,7 @@ def recall(ident: int = 1, session: str = "s1") -> HttpRequest:
     return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "l", "c")
 
 
-def listen(session: str = "s1") -> HttpRequest:
+def listen(session="s1"):
     """Return the GET that opens the server's stream."""
     headers = (
         ("accept", "text/event-stream"),
@@ -102,22 +68,20 @@ def listen(session: str = "s1") -> HttpRequest:
     return HttpRequest("GET", "http", "tools:80", "/mcp", headers, b"", "l", "c2")
 
 
-def answer(ident: int = 1) -> bytes:
+def answer(ident=1):
     """Return a tool result."""
     result = {"content": [{"type": "text", "text": "a fact"}]}
     return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
 
 
-async def forwarded(enforcement: Enforcement, request: HttpRequest) -> Exchange:
+async def forwarded(enforcement, request):
     """Send a request that must be forwarded."""
     outcome = await enforcement.requests.on_request(request)
     assert isinstance(outcome, Exchange), outcome
     return outcome
 
 
-async def test_a_result_in_the_body_completes_its_call_once(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_a_result_in_the_body_completes_its_call_once(enforcement, store):
     """Seeing the same answer twice does not execute the call twice."""
     exchange = await forwarded(enforcement, recall())
 
@@ -128,8 +92,8 @@ async def test_a_result_in_the_body_completes_its_call_once(
 
 
 async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchange(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+    enforcement, store
+):
     """Results are matched by JSON-RPC id, not by HTTP exchange."""
     await forwarded(enforcement, recall())
     reader = enforcement.responses.event_reader(await forwarded(enforcement, listen()))
@@ -142,9 +106,7 @@ async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchan
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
-async def test_the_same_id_in_another_session_is_another_call(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_the_same_id_in_another_session_is_another_call(enforcement, store):
     """Two clients both count from 1; neither may end the other's call."""
     await forwarded(enforcement, recall(session="s1"))
     other = enforcement.responses.event_reader(await forwarded(enforcement, listen(session="s2")))
@@ -154,9 +116,7 @@ async def test_the_same_id_in_another_session_is_another_call(
     assert store.completed == []
 
 
-async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(enforcement, store):
     """A call that was forwarded is executed, whatever the upstream answered."""
     exchange = await forwarded(enforcement, recall())
 
@@ -165,9 +125,7 @@ async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
-async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(enforcement, store):
     """What was released unlabelled is written before anything else is judged."""
     exchange = await forwarded(enforcement, recall())
     store.failing = True
@@ -181,26 +139,19 @@ async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
     assert (first, store.marks) == (1, 0)
 
 
-async def test_two_claimants_are_a_refusal(
-    enforcement: Enforcement, store: RecordingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_claimants_are_a_refusal(enforcement, store, monkeypatch):
     """A request that two protocols claim has two readings."""
-    protocol: Any = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
+    protocol = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
     monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol, protocol])
 
-    outcome = await enforcement.requests.on_request(recall())
-
-    assert isinstance(outcome, HttpReply)
-    assert b"two_protocols" in outcome.body
+    assert b"two_protocols" in (await enforcement.requests.on_request(recall())).body
     assert store.completed == []
 
 
-async def test_a_protocol_that_raises_is_a_refusal(
-    enforcement: Enforcement, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_protocol_that_raises_is_a_refusal(enforcement, monkeypatch):
     """A bug in a parser must not become a way out."""
 
-    def explode(request: HttpRequest) -> None:
+    def explode(request):
         raise RuntimeError
 
     mcp = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
@@ -208,14 +159,11 @@ async def test_a_protocol_that_raises_is_a_refusal(
 
     outcome = await enforcement.requests.on_request(recall())
 
-    assert isinstance(outcome, HttpReply)
     assert b"guard_error" in outcome.body
     assert json.loads(outcome.body)["result"]["isError"]
 
 
-async def test_a_refused_call_is_marked_refused_and_not_executed(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_a_refused_call_is_marked_refused_and_not_executed(enforcement, store):
     """The paper's features count executed calls; refusals are counted apart."""
     params = {"name": "email_send_email", "arguments": {"to": "a@evil.test"}}
     document = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -230,9 +178,7 @@ async def test_a_refused_call_is_marked_refused_and_not_executed(
     assert store.completed == [("s1", Role.SEND, False)]
 
 
-async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
-    enforcement: Enforcement, store: RecordingStore
-) -> None:
+async def test_a_result_on_the_first_revision_s_stream_finds_its_call(enforcement, store):
     """HTTP+SSE: the call is posted on one connection, its result comes on another."""
     accept = (("accept", "text/event-stream"),)
     opening = HttpRequest("GET", "http", "tools:80", "/sse", accept, b"", "l", "c2")
@@ -250,9 +196,7 @@ async def test_a_result_on_the_first_revision_s_stream_finds_its_call(
 
 
 @pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
-async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
-    enforcement: Enforcement, host: str
-) -> None:
+async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(enforcement, host):
     """Many services have a path for messages; only declared hosts hold conversations."""
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "figures"}]}).encode()
     headers = (("content-type", "application/json"),)
@@ -261,5 +205,4 @@ async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(
         HttpRequest("POST", "https", host, "/v1/messages", headers, body, "l", "c")
     )
 
-    assert isinstance(outcome, HttpReply)
     assert outcome.status == 403

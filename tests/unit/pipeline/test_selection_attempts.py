@@ -4,11 +4,8 @@ Each kind is played against the guard and, with its mechanism switched off, agai
 the records alone: there it has to succeed, or the test would prove nothing.
 """
 
-from __future__ import annotations
-
 import random
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -114,7 +111,7 @@ KINDS = (
 class Lenient(World):
     """A world whose store skips relations of a weight that it cannot use."""
 
-    def _answer(self, tool: str, arguments: dict[str, Any]) -> Any:
+    def _answer(self, tool, arguments):
         if tool == "relate":
             usable = [
                 one
@@ -231,15 +228,13 @@ NO_PRINCIPALS = "authenticated_by: {label: authenticated}"
 
 
 @pytest.fixture
-async def made(redis_client, redis_namespace, tmp_path):
+async def made(redis_client, redis_namespace, policy_from):
     """Return a function that makes a world under a changed policy, with the curator's record."""
     store = RedisSessionStore(redis_client, namespace=redis_namespace)
     await store.verify()
 
     async def make(change=lambda text: text):
-        file = tmp_path / "policy.yaml"
-        file.write_text(change(DERIVED.read_text("utf-8")), "utf-8")
-        world = World(store, redis_namespace, load_policies([file]))
+        world = World(store, redis_namespace, policy_from(change(DERIVED.read_text("utf-8"))))
         item = ImportedItem("graph", ACCOUNT, Integrity.AUTHENTICATED, ("bank",))
         await world.guard.notes.memory("default", [item], 0.0)
         await added(world, "curator", record="invoice 1")

@@ -1,34 +1,18 @@
 """Data around a message: headers, paths, queries and a client's answers are judged as well."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
-from guard.pipeline.decision_log import Records
 from guard.pipeline.exchange import Exchange
-from guard.pipeline.guard import Guard
-from guard.pipeline.handler_parts import Telemetry
-from guard.pipeline.handlers import Enforcement
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.settings import policies_directory
-from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
-from tests.unit.pipeline.test_declarations import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from tests.guards import enforcement_of, guard_on, shipped
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
@@ -44,36 +28,26 @@ CALL = {
 
 
 @pytest.fixture(name="enforcement_of")
-def _enforcement_of(store: RedisSessionStore) -> Callable[[str], Enforcement]:
-    def make(name: str) -> Enforcement:
-        policy = load_policies([policies_directory() / name])
-        # The score rule needs its model; nothing here is about the score.
-        kept = tuple(r for r in policy.rules if r.id != "suspicious-unknown-send")
+def _enforcement_of(store):
+    def make(name):
+        policy = shipped(name)
         metrics, audit = PrometheusMetrics(policy), NoAuditLog()
-        guard = Guard(
-            replace(policy, rules=kept),
-            Stores(store),
-            Records(audit, metrics),
-            detectors=(Secrets.create(DetectorResources()),),
-        )
-        return Enforcement(
-            guard=guard,
-            protocols=discover_protocols(),
-            telemetry=Telemetry(audit, metrics, Clock()),
-        )
+        secrets = Secrets.create(DetectorResources())
+        guard = guard_on(store, policy, metrics=metrics, detectors=(secrets,))
+        return enforcement_of(guard, metrics, audit)
 
     return make
 
 
 def request(
-    document: Any = None,
+    document=None,
     *,
-    method: str = "POST",
-    target: str = "/mcp",
-    host: str = "tools.test:80",
-    chosen: bool = False,
-    **headers: str,
-) -> HttpRequest:
+    method="POST",
+    target="/mcp",
+    host="tools.test:80",
+    chosen=False,
+    **headers,
+):
     """Return a request; header names have underscores for dashes."""
     body = b"" if document is None else json.dumps(document).encode()
     lines = [("user-agent", AGENT), ("accept", "application/json, text/event-stream")]
@@ -82,22 +56,22 @@ def request(
     return HttpRequest(method, "http", host, target, tuple(lines), body, "l", "c", chosen=chosen)
 
 
-async def refused(enforcement: Enforcement, sent: HttpRequest) -> bool:
+async def refused(enforcement, sent):
     """Return whether a request stays here."""
     return isinstance(await enforcement.requests.on_request(sent), HttpReply)
 
 
-def plain(**changed: Any) -> HttpRequest:
+def plain(**changed):
     """Return a plain GET."""
     return request(method="GET", **{"target": "/page", "host": "web.test:80", **changed})
 
 
-def named(sent: HttpRequest, host: str) -> HttpRequest:
+def named(sent, host):
     """Return a request that calls its server by another name."""
     return replace(sent, headers=(*sent.headers, ("host", host)), _memo={})
 
 
-def typed(sent: HttpRequest, kind: str) -> HttpRequest:
+def typed(sent, kind):
     """Return a request whose body is said to be of another kind."""
     kept = tuple(pair for pair in sent.headers if pair[0] != "content-type")
     return replace(sent, headers=(*kept, ("content-type", kind)), _memo={})
@@ -129,9 +103,7 @@ def typed(sent: HttpRequest, kind: str) -> HttpRequest:
         pytest.param(lambda s: request(CALL, last_event_id=s), id="mcp event id"),
     ],
 )
-async def test_a_secret_around_a_message_is_found(
-    enforcement_of: Callable[[str], Enforcement], sent: Callable[[str], HttpRequest], secret: str
-) -> None:
+async def test_a_secret_around_a_message_is_found(enforcement_of, sent, secret):
     """Under the strict policy, wherever it stands and in whatever coding."""
     assert await refused(enforcement_of("examples/strict.yaml"), sent(secret))
 
@@ -159,9 +131,7 @@ async def test_a_secret_around_a_message_is_found(
     ],
 )
 @pytest.mark.parametrize("policy", ["examples/strict.yaml", "default.yaml"])
-async def test_ordinary_messages_pass(
-    enforcement_of: Callable[[str], Enforcement], sent: HttpRequest, policy: str
-) -> None:
+async def test_ordinary_messages_pass(enforcement_of, sent, policy):
     """Whatever any client says of itself, and credentials for the operator's own upstream."""
     if policy == "default.yaml" and (b"read_page" in sent.body or sent.host == "web.test:80"):
         sent = request(PING)  # What the default policy asks about by itself.
@@ -171,8 +141,8 @@ async def test_ordinary_messages_pass(
 
 @pytest.mark.parametrize("document", [PING, CALL, {**PING, "method": "tools/list"}])
 async def test_mcp_at_a_host_that_the_agent_chose_is_a_request_to_that_host(
-    enforcement_of: Callable[[str], Enforcement], document: Any
-) -> None:
+    enforcement_of, document
+):
     """On a forward listener an MCP message must not reach where a plain one may not."""
     enforcement = enforcement_of("default.yaml")
     call = {**document}
@@ -200,13 +170,10 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": KEY}, "model
         {**CALL, "params": {**CALL["params"], "inputResponses": {"a": {"result": SAMPLED}}}},
     ],
 )
-async def test_what_a_client_answers_its_server_is_judged(
-    enforcement_of: Callable[[str], Enforcement], document: Any
-) -> None:
+async def test_what_a_client_answers_its_server_is_judged(enforcement_of, document):
     """In every form and revision; a secret in it needs a person under the default policy too."""
     answer = await enforcement_of("examples/strict.yaml").requests.on_request(request(document))
 
-    assert isinstance(answer, HttpReply)
     if "method" in document:
         assert "guard" in json.loads(answer.body)["result"]["_meta"]
     else:
@@ -219,7 +186,7 @@ async def test_what_a_client_answers_its_server_is_judged(
     assert await refused(enforcement_of("default.yaml"), request(document))
 
 
-async def server_asks(enforcement: Enforcement, answer: Any, identifier: Any = 7) -> None:
+async def server_asks(enforcement, answer, identifier=7):
     """Let the server ask in its stream what an answer is one to."""
     kinds = {
         "action": "elicitation/create",
@@ -237,7 +204,7 @@ async def server_asks(enforcement: Enforcement, answer: Any, identifier: Any = 7
 ROOT_ANSWER = {"roots": [{"uri": "file:///srv", "name": "work"}]}
 
 
-async def test_an_answer_needs_its_question(enforcement_of: Callable[[str], Enforcement]) -> None:
+async def test_an_answer_needs_its_question(enforcement_of):
     """One of its kind, under its very id, that the server asked this client."""
     enforcement = enforcement_of("default.yaml")
     answer = {"jsonrpc": "2.0", "id": 7, "result": ROOT_ANSWER}
@@ -250,8 +217,8 @@ async def test_an_answer_needs_its_question(enforcement_of: Callable[[str], Enfo
 
 
 async def test_a_request_that_goes_on_answers_what_its_server_asked(
-    enforcement_of: Callable[[str], Enforcement],
-) -> None:
+    enforcement_of,
+):
     """Since 2026-07-28 the questions stand in a result, by name."""
     enforcement = enforcement_of("default.yaml")
     calls = {**CALL, "params": {"name": "memory_search", "arguments": {"query": "x"}}}

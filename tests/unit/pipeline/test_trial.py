@@ -1,7 +1,5 @@
 """Two policies side by side on one guard: who decides, what is counted, and when it must end."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -11,7 +9,6 @@ from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
 from guard.pipeline.trial import ACTION_FACT, FACT, FAILED, Trial, VerdictPair, jumped, worsened
-from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.store.action_trial import SECONDS, trial_end
 from tests.guards import KEY, guard_on
@@ -39,13 +36,11 @@ NOW = 1_700_000_000.0
 
 
 @pytest.fixture
-def policy(tmp_path):
+def policy(policy_from):
     """Return a policy of some text."""
 
     def load(text):
-        path = tmp_path / "policy.yaml"
-        path.write_text(text, "utf-8")
-        return load_policies([path])
+        return policy_from(text)
 
     return load
 

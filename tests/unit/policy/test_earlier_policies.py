@@ -59,7 +59,7 @@ def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
 
 
 @pytest.mark.parametrize("detector", [None, "instruction_patterns"])
-def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_path, detector):
+def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(policy_from, detector):
     """The error names each removed part; the migration keeps comments and every other rule."""
     text = (EARLIER / "strict.yaml").read_text(encoding="utf-8")
     with pytest.raises(PolicyError, match="unknown detector `injection_text`") as raised:
@@ -68,10 +68,8 @@ def test_a_policy_that_names_what_was_removed_fails_until_it_is_migrated(tmp_pat
     assert "guard detectors add" in str(raised.value)
 
     migrated_text, changes = migrated(text, detector)
-    path = tmp_path / "strict.yaml"
-    path.write_text(migrated_text, encoding="utf-8")
 
-    policy = load_policies([path])
+    policy = policy_from(migrated_text)
     assert all(any(f"`{code}`" in line for line in changes) for code in REMOVED)
     assert all("weaker" in line or "`--detector" in line or detector for line in changes)
     assert [

@@ -12,10 +12,10 @@ if sys.platform != "linux":
     pytest.skip("epoll is Linux'", allow_module_level=True)
 
 
-def test_a_loop_that_polls_serves_like_any_other() -> None:
+def test_a_loop_that_polls_serves_like_any_other():
     """Sockets, timers and other threads wake it."""
 
-    async def work() -> str:
+    async def work():
         loop = asyncio.get_running_loop()
         near, far = await asyncio.open_connection(sock=_pair[0])
         far.write(b"ping")

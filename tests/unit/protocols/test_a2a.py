@@ -1,10 +1,7 @@
 """Messages between agents are sends to where they go; what comes back is a result."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,19 +15,19 @@ A2A = next(p for p in PROTOCOLS if p.name == "a2a")
 TEXT = {"message": {"messageId": "1", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}}
 
 
-def request(document: Any, *headers: tuple[str, str]) -> HttpRequest:
+def request(document, *headers):
     """Return a POST of JSON."""
     lines = headers or (("content-type", "application/json"),)
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return HttpRequest("POST", "https", "agents.test:443", "/a2a", lines, body, "l", "c")
 
 
-def rpc(method: str, params: Any = TEXT, **members: Any) -> dict[str, Any]:
+def rpc(method, params=TEXT, **members):
     """Return a JSON-RPC request."""
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **members}
 
 
-def claimants(sent: HttpRequest) -> list[str]:
+def claimants(sent):
     """Return who claims a request."""
     return [p.name for p in PROTOCOLS if not p.is_fallback and not p.model_api and p.matches(sent)]
 

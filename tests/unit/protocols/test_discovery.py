@@ -1,17 +1,8 @@
 """A protocol is added by one new file."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import pytest
-
 import guard.protocols
 from guard.protocols.base import discover_protocols
 from guard.protocols.http.message import HttpRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOPHER = '''
 """A protocol that a user dropped in."""
@@ -37,9 +28,7 @@ class Gopher(ProtocolModule):
 '''
 
 
-def test_a_dropped_in_protocol_is_found_and_reads_its_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dropped_in_protocol_is_found_and_reads_its_requests(tmp_path, monkeypatch):
     """One file on the package's path is enough."""
     (tmp_path / "gopher.py").write_text(GOPHER, encoding="utf-8")
     monkeypatch.setattr(guard.protocols, "__path__", [*guard.protocols.__path__, str(tmp_path)])
@@ -51,7 +40,7 @@ def test_a_dropped_in_protocol_is_found_and_reads_its_requests(
     assert found[0].parse(request).calls[0].tool == "gopher.get"
 
 
-def test_exactly_one_protocol_takes_the_rest_and_it_is_asked_last() -> None:
+def test_exactly_one_protocol_takes_the_rest_and_it_is_asked_last():
     """Whatever nobody claims is still a call."""
     protocols = discover_protocols()
 

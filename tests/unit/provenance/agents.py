@@ -3,8 +3,6 @@
 A ``conftest.py`` that imports the fixtures may override ``sections``.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field, replace
 
@@ -12,9 +10,10 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
-from tests.guards import guard_on
+from guard.provenance.seal import Seal
+from tests.guards import KEY, guard_on
 
 POLICY = """
 version: 1
@@ -75,6 +74,10 @@ class Agent:
         """Return another principal of the same tenant."""
         return Agent(self.guard, replace(self.identity, principal=principal), self.at)
 
+    def later(self, seconds):
+        """Return the same agent some time later."""
+        return replace(self, at=self.at + seconds)
+
     async def ask(self, tool, arguments, *, at=None):
         """Have a call judged and return the classified call and its verdict."""
         call = ToolCall(
@@ -125,6 +128,64 @@ def why(verdict):
     )
 
 
+def with_tools(tools):
+    """Return the policy with further tools."""
+    return POLICY.replace("rules:\n", f"{tools.strip(chr(10))}\nrules:\n", 1)
+
+
+def assert_verdict(verdict, expected):
+    """Assert that a verdict has each word, as action, code or evidence, and none behind a `!`.
+
+    A result without a verdict is ``released``.
+    """
+    found = {"released"}
+    if verdict is not None:
+        reasons = [one for one in verdict.reasons if one.action is verdict.action]
+        found = {verdict.action.label, *(one.code for one in verdict.reasons)}
+        found.update(str(value) for one in reasons for value in one.evidence.values())
+    for word in expected.split():
+        assert (word.removeprefix("!") in found) is not word.startswith("!"), (expected, found)
+
+
+MOVES = {"in": Agent.in_session, "as": Agent.as_principal, "later": Agent.later}
+
+
+async def play(agent, steps):
+    """Carry out steps; return the agent of the last one.
+
+    A step is one of these, or a tool with its arguments and its result:
+
+    - ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``later`` and seconds;
+    - ``send``, a receiver and words of the verdict;
+    - ``try``, a tool, its arguments and words of the verdict;
+    - ``back``, a tool, its arguments, its result and words of the verdict on that;
+    - ``ask``, a tool and arguments, of a call that is not made;
+    - ``approved``, a tool and arguments, of a call that a person lets out.
+    """
+    for verb, *rest in steps:
+        match verb:
+            case "say":
+                await agent.say(*rest)
+            case "in" | "as" | "later":
+                agent = MOVES[verb](agent, *rest)
+            case "send":
+                assert_verdict(await agent.send(rest[0]), rest[1])
+            case "try":
+                assert_verdict(await agent.call(*rest[:-1]), rest[-1])
+            case "back":
+                classified, _ = await agent.ask(*rest[:2])
+                result = ToolResult(classified, rest[2], agent.at)
+                assert_verdict(await agent.guard.observe(result), rest[3])
+            case "ask":
+                await agent.ask(*rest)
+            case "approved":
+                classified, _ = await agent.ask(*rest)
+                await agent.guard.observe(ToolResult(classified, "saved", agent.at))
+            case _:
+                await agent.call(verb, *rest)
+    return agent
+
+
 @pytest.fixture
 def sections():
     """Return what the policy has besides."""
@@ -132,11 +193,9 @@ def sections():
 
 
 @pytest.fixture
-def policy(tmp_path, sections):
+def policy(policy_from, sections):
     """Return the policy of these tests."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY + sections, encoding="utf-8")
-    return load_policies([path])
+    return policy_from(POLICY + sections)
 
 
 @pytest.fixture
@@ -149,3 +208,9 @@ def guard(policy, store):
 def agent(guard):
     """Return an agent of the principal alice in session one."""
     return Agent(guard)
+
+
+@pytest.fixture
+def operator(store, policy):
+    """Return the operator of the tenant."""
+    return LabelOperator(store, Seal(KEY), policy.limits)

@@ -80,22 +80,26 @@ async def test_an_order_in_a_page_requests_nothing(guard, action):
         assert not await passes(session, f"do_{action}", object="report-2031.txt")
 
 
-async def test_without_the_ladder_the_order_is_followed(guard, monkeypatch):
+@pytest.fixture
+def session(guard):
+    """Return a session of the agent."""
+    return guard.session(principal="agent")
+
+
+async def test_without_the_ladder_the_order_is_followed(guard, monkeypatch, session):
     """The switch-off: it is the ladder that stops it."""
     requested = lambda action, *_, **__: ladder.ActionAttestation(  # noqa: E731
         action, ActionRung.REQUESTED, "prompt"
     )
     monkeypatch.setattr("guard.provenance.tracing.attest_action", requested)
-    session = guard.session(principal="agent")
     await told_by_a_page(session, ORDER.format(action="delete", object="report-2031.txt"))
 
     assert await passes(session, "do_delete", object="report-2031.txt")
 
 
 @pytest.mark.parametrize(("action", "text"), [(a, t) for a, ts in REQUESTS.items() for t in ts])
-async def test_a_request_covers_its_object_and_no_other(guard, action, text):
+async def test_a_request_covers_its_object_and_no_other(action, text, session):
     """In ten languages; a path is known by its last segment as well."""
-    session = guard.session(principal="agent")
     await session.prompt(text.format("draft-7.txt"))
 
     assert await passes(session, f"do_{action}", object="/files/ann/draft-7.txt")
@@ -114,18 +118,16 @@ async def test_a_request_covers_its_object_and_no_other(guard, action, text):
         "If the disk is full, delete draft-7.txt.",
     ],
 )
-async def test_a_negated_quoted_or_conditional_request_is_none(guard, prompt):
+async def test_a_negated_quoted_or_conditional_request_is_none(prompt, session):
     """The same exclusions as for typed values; a page that orders the action changes nothing."""
-    session = guard.session(principal="agent")
     await session.prompt(prompt)
     await told_by_a_page(session, ORDER.format(action="delete", object="draft-7.txt"))
 
     assert not await passes(session, "do_delete", object="draft-7.txt")
 
 
-async def test_a_condition_counts_where_the_user_alone_names_the_object(guard):
+async def test_a_condition_counts_where_the_user_alone_names_the_object(session):
     """Untrusted text cannot choose the object, and a negation beside it takes the request back."""
-    session = guard.session(principal="agent")
     await session.prompt("If the disk is full, delete draft-7.txt.")
 
     assert await passes(session, "do_delete", object="draft-7.txt")
@@ -135,9 +137,8 @@ async def test_a_condition_counts_where_the_user_alone_names_the_object(guard):
     assert not await passes(session, "do_delete", object="draft-7.txt")
 
 
-async def test_a_folder_covers_its_files_and_a_file_no_other(guard):
+async def test_a_folder_covers_its_files_and_a_file_no_other(session):
     """The name of a new thing counts as well, but restricts nothing."""
-    session = guard.session(principal="agent")
     await session.prompt("Publish /site/blog and create the repository new_project.")
 
     assert await passes(session, "do_publish", object="/site/blog/may/post.md")

@@ -17,12 +17,16 @@ async def fields_of(store, kind):
             yield key, field, record
 
 
+async def imported(agent):
+    """Import a receiver."""
+    items = [("facts", "pat@partner.test", Integrity.AUTHENTICATED)]
+    await agent.guard.notes.memory("default", items, 0.0)
+
+
 @pytest.mark.parametrize("place", [0, 8, 9, 10, 14, 20, -1])
 async def test_an_altered_record_of_authenticated_memory_counts_as_untrusted(agent, store, place):
     """One flipped byte anywhere, and the value is worse off than before."""
-    await agent.guard.notes.memory(
-        "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
-    )
+    await imported(agent)
     async for key, field, record in fields_of(store, "m"):
         broken = bytearray(record)
         broken[place] ^= 1
@@ -33,9 +37,7 @@ async def test_an_altered_record_of_authenticated_memory_counts_as_untrusted(age
 
 async def test_a_deleted_record_vouches_for_nothing(agent, store):
     """What is missing is unknown."""
-    await agent.guard.notes.memory(
-        "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
-    )
+    await imported(agent)
     async for key, field, _ in fields_of(store, "m"):
         await store.client.execute("HDEL", key, field)
     assert rung(await agent.send("pat@partner.test")) == "unknown"
@@ -43,9 +45,7 @@ async def test_a_deleted_record_vouches_for_nothing(agent, store):
 
 async def test_a_record_moved_to_another_value_vouches_for_nothing(agent, store):
     """The seal binds a record to its place."""
-    await agent.guard.notes.memory(
-        "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], 0.0
-    )
+    await imported(agent)
     await agent.call("read", {}, "mail drop@evil.test")
     await agent.call("save", {"key": "k", "value": "drop@evil.test"}, "ok")
     [record] = [r async for _, f, r in fields_of(store, "m") if f.endswith(b"A") and r[10] != 1][:1]
@@ -79,12 +79,13 @@ async def test_a_taint_record_that_was_altered_still_taints(agent, store):
 
 
 async def test_raw_text_is_nowhere_in_the_store(agent, store):
-    """Fingerprints only: no address, no prompt, no result."""
+    """Fingerprints, or enciphered: no address, no prompt, no result, no question."""
     await agent.say("Write to carol@partner.test about the merger")
     await agent.call("read", {}, "the secret is drop@evil.test")
     await agent.call("save", {"key": "k", "value": "carol@partner.test"}, "ok")
+    assert (await agent.send("secret@else.test", body="the merger")).action.label == "ask"
     seen = 0
-    for kind in "vntmc":
+    for kind in "vntmcq":
         async for key, field, record in fields_of(store, kind):
             seen += 1
             for part in (key, field, record):

@@ -51,14 +51,6 @@ async def test_a_hostile_result_is_bounded_and_attests_nothing(agent, result, to
     assert agent.guard.results._metrics.errors["state"] == 0
 
 
-async def test_what_lies_beyond_a_bound_is_suspicious(agent):
-    """An address behind a megabyte of padding is unknown, and known to be possibly tainted."""
-    await agent.call("read", {}, "lorem ipsum " * 100_000 + ATTACKER)
-    classified, _ = await agent.ask("send", {"to": ATTACKER, "body": "b"})
-    [target] = classified.targets
-    assert target.attestation.saturated or target.attestation.rung.label == "tainted"
-
-
 @pytest.mark.parametrize("value", [[], {}, [[]], 5, True, None, {"a": "x" * 100_000}])
 async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
     """A save of anything ends in a verdict, and its text attests nobody."""

@@ -11,7 +11,7 @@ from guard.policy import load_policies
 from guard.provenance.imports import read_items
 from guard.provenance.tool_answers import outline_of
 from tests.guards import guard_on
-from tests.unit.provenance.agents import POLICY, Agent, rung
+from tests.unit.provenance.agents import POLICY, Agent, rung, with_tools
 
 ESTABLISHED = (
     "established:\n"
@@ -19,24 +19,14 @@ ESTABLISHED = (
     "directories:\n"
     '  - {tool: people, path: "$[*].mail", writer: owner, until: 2023-11-20}\n'
 )
-CHAT = """
-  - {match: [people], role: retrieve}
-  - match: [members]
-    role: retrieve
-    service: chat
-    fields: [{path: "$[*]", as: directory, writer: owner, kinds: [handle], complete: true}]
-  - {match: [post], role: send, destinations: ["$.to"], body: ["$.text"], service: chat}
-rules:
-"""
+PEOPLE = "  - {match: [people], role: retrieve}\n"
 LATER = 1_702_000_000.0
 
 
 @pytest.fixture
-def agent(tmp_path, store):
-    """Return an agent whose policy declares receivers, a directory and a closed service."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace("rules:\n", CHAT.lstrip("\n"), 1) + ESTABLISHED, "utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+def agent(policy_from, store):
+    """Return an agent whose policy declares receivers and a directory."""
+    return Agent(guard_on(store, policy_from(with_tools(PEOPLE) + ESTABLISHED)))
 
 
 @pytest.mark.parametrize(
@@ -64,22 +54,6 @@ async def test_a_declared_directory_vouches_until_a_day(agent, at, expected):
     agent.at = at or agent.at
     await agent.call("people", {}, json.dumps([{"mail": "dan@shop.test"}]))
     assert rung(await agent.send("dan@shop.test")) == expected
-
-
-@pytest.mark.parametrize(
-    ("prompt", "to", "passes"),
-    [
-        ("Send the figures to @dana.", "dana", True),
-        ("Do not send the figures to @dana.", "dana", False),
-        ("What does dana do?", "dana", False),
-        ("Send the figures to @dana.", "eve", False),
-    ],
-)
-async def test_a_name_in_a_request_is_a_receiver_of_a_closed_service(agent, prompt, to, passes):
-    """A no, a question and another name are none."""
-    await agent.say(prompt)
-    verdict = await agent.call("post", {"to": to, "text": "x"})
-    assert verdict.enforced.forwards is passes
 
 
 @pytest.mark.parametrize("count", [9, 700])

@@ -7,14 +7,12 @@ import pytest
 from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.operations.approvals import Decided, grouped_requests
-from guard.operations.labels import LabelOperator
 from guard.policy import load_policies
 from guard.provenance import errands
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.errands import LONGEST, NEVER
 from guard.provenance.questions import Answer, questioned
-from guard.provenance.seal import Seal
-from tests.guards import KEY, guard_on
+from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
 
 PAT = "pat@partner.test"
@@ -49,11 +47,9 @@ TOOLS = "".join(
 
 
 @pytest.fixture
-def policy(tmp_path):
+def policy(policy_from):
     """The policy of these tests."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace("NEVER\n", TOOLS), encoding="utf-8")
-    return load_policies([path])
+    return policy_from(POLICY.replace("NEVER\n", TOOLS))
 
 
 @pytest.fixture
@@ -62,12 +58,6 @@ async def agent(store, policy):
     found = Agent(guard_on(store, policy), upstream="https://mail.test")
     await found.say("Please tidy up.")
     return found
-
-
-@pytest.fixture
-def operator(store, policy):
-    """The operator of the tenant."""
-    return LabelOperator(store, Seal(KEY), policy.limits)
 
 
 async def asked(agent, tool="post", to=PAT, body="b", **more):

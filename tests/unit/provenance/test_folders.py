@@ -1,7 +1,5 @@
 """Answers for a directory: files below it, and no way out of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.operations.approvals import Decided

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errors import StateError
-from guard.core.metrics import ERRORS, FINDINGS, Metrics
+from guard.core.metrics import ERRORS, FINDINGS
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.pipeline.detection import ContentScan
 from guard.pipeline.large_work import OtherProcesses
 from guard.provenance.intake import portable, result_writes
 from lab.pages import page
+from tests.guards import Counts
 from tests.unit.provenance.agents import rung
 
 STRANGER = "drop.box7@collect-now.test"
@@ -76,17 +77,6 @@ async def test_what_is_read_elsewhere_is_what_would_be_read_here(
 
     assert len(written) == 2
     assert written[0] == written[1]
-
-
-class Counts(Metrics):
-    """Metrics that keep what is counted."""
-
-    def __init__(self):
-        self.counted = []
-
-    def count(self, metric, *labels):
-        """Keep it."""
-        self.counted.append((metric, *labels))
 
 
 @pytest.mark.parametrize("dies", [False, True])

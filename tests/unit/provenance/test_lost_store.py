@@ -137,11 +137,9 @@ async def test_an_accepted_loss_ends_the_caution(start, server, lenient):
     assert verdict.action.label == "allow"
 
 
-async def test_rungs_one_to_five_are_not_touched(start, server, tmp_path):
+async def test_rungs_one_to_five_are_not_touched(start, server, policy_from):
     """What is listed or named by the user goes out as ever, and the unknown is asked about."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    policy = load_policies([path])
+    policy = policy_from(POLICY)
     await start(policy)
     await loses(server)
     agent = Agent(await start(policy), at=NOW)
@@ -155,12 +153,10 @@ async def test_rungs_one_to_five_are_not_touched(start, server, tmp_path):
 
 @pytest.mark.parametrize(("kept", "label"), [(True, "UNTRUSTED"), (False, "ADVISORY")])
 async def test_a_gated_save_is_cautious_where_the_store_was_meant_to_last(
-    start, server, tmp_path, kept, label
+    start, server, policy_from, kept, label
 ):
     """A lost store's unknown values may be anybody's; an embedded one forgets at every stop."""
-    path = tmp_path / "gated.yaml"
-    path.write_text(GATED, encoding="utf-8")
-    policy = load_policies([path])
+    policy = policy_from(GATED)
     for expected in ("ADVISORY", label):
         agent = Agent(await start(policy, kept=kept), at=NOW)
         classified, _ = await agent.ask("save", {"text": f"mail goes to {ATTACKER}"})

@@ -99,8 +99,7 @@ async def test_a_link_of_a_named_site_may_be_read_word_for_word(agent, url, pass
     await agent.say("Read https://docs.example.org/start and follow it.")
     page = '<a href="/next?a=1">next</a> <a href="https://other.test/next">other</a>'
     await agent.call("get", {"url": "https://docs.example.org/start"}, page)
-    verdict = await agent.call("get", {"url": url})
-    assert verdict.enforced.forwards is passes
+    assert (await agent.call("get", {"url": url})).enforced.forwards is passes
 
 
 def test_names_are_bounded_and_a_folder_to_write_into_names_no_file():

@@ -1,7 +1,5 @@
 """A remembered payee is good up to the approved amount, in the approved currency."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -37,6 +35,13 @@ async def remembered(world, tool, arguments):
     assert (await world.agent().call(tool, arguments)).forwarded
 
 
+@pytest.fixture
+async def world(world_redis):
+    """Give a world under the policy of these tests."""
+    async with world_of(assemble, world_redis, POLICY) as one:
+        yield one
+
+
 @pytest.mark.parametrize(
     ("changed", "verdict"),
     [
@@ -56,70 +61,64 @@ async def remembered(world, tool, arguments):
         ({"to": "DE89370400440532013000"}, "ask"),
     ],
 )
-async def test_a_remembered_payee_is_good_up_to_the_amount(world_redis, changed, verdict):
+async def test_a_remembered_payee_is_good_up_to_the_amount(world, changed, verdict):
     """More money, another currency and an amount that cannot be read are asked about."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        await remembered(world, "pay", PAID)
-        assert (await world.agent(session="s2").call("pay", PAID | changed)).verdict == verdict
+    await remembered(world, "pay", PAID)
+    assert (await world.agent(session="s2").call("pay", PAID | changed)).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("limit", "amount", "verdict"),
     [("500", 500, "allow"), ("500", 500.01, "ask"), ("5", 10, "ask"), ("", 10.01, "ask")],
 )
-async def test_a_person_sets_the_limit_of_a_payee(world_redis, limit, amount, verdict):
+async def test_a_person_sets_the_limit_of_a_payee(world, limit, amount, verdict):
     """The limit replaces the amount of the approved payment, in its currency."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        asked = await world.agent().call("pay", PAID)
-        now = world.clock.now()
-        grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
-        await world.operator.approve(asked.decision_id, now, grant)
-        assert (await world.agent().call("pay", PAID)).forwarded
-        later = world.agent(session="s2")
-        assert (await later.call("pay", PAID | {"amount": amount})).verdict == verdict
-        other = PAID | {"amount": 1, "currency": "BTC"}
-        assert (await later.call("pay", other)).verdict == "ask"
+    asked = await world.agent().call("pay", PAID)
+    now = world.clock.now()
+    grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
+    await world.operator.approve(asked.decision_id, now, grant)
+    assert (await world.agent().call("pay", PAID)).forwarded
+    later = world.agent(session="s2")
+    assert (await later.call("pay", PAID | {"amount": amount})).verdict == verdict
+    other = PAID | {"amount": 1, "currency": "BTC"}
+    assert (await later.call("pay", other)).verdict == "ask"
 
 
-async def test_only_a_payment_has_a_limit(world_redis):
+async def test_only_a_payment_has_a_limit(world):
     """An answer that would silently lose its limit is refused, and the request still waits."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        mail = {"to": "new@partner.test", "subject": "s", "body": "b"}
-        asked = await world.agent().call("email_send_email", mail)
-        now = world.clock.now()
-        with pytest.raises(GuardError, match="not one payment"):
-            await world.operator.approve(
-                asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
-            )
-        await world.approve(asked.decision_id)
+    mail = {"to": "new@partner.test", "subject": "s", "body": "b"}
+    asked = await world.agent().call("email_send_email", mail)
+    now = world.clock.now()
+    with pytest.raises(GuardError, match="not one payment"):
+        await world.operator.approve(
+            asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
+        )
+    await world.approve(asked.decision_id)
 
 
-async def test_a_limit_is_for_one_payment(world_redis):
+async def test_a_limit_is_for_one_payment(world):
     """Another payment of the same message may be in another currency."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        asked = await world.agent().call("pay", PAID)
-        request = await world.operator.asked(asked.decision_id)
-        grant = Grant(Scope.PRINCIPAL, world.clock.now() + 60, limit="5")
+    asked = await world.agent().call("pay", PAID)
+    request = await world.operator.asked(asked.decision_id)
+    grant = Grant(Scope.PRINCIPAL, world.clock.now() + 60, limit="5")
 
     assert not unkept(request, grant)
     assert "not one payment" in unkept(replace(request, calls=request.calls * 2), grant)
 
 
-async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world_redis):
+async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world):
     """No amount could bound what is remembered."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        arguments = {"to": PAID["to"], "amount": 10}
-        await remembered(world, "transfer", arguments)
-        assert (await world.agent(session="s2").call("transfer", arguments)).verdict == "ask"
+    arguments = {"to": PAID["to"], "amount": 10}
+    await remembered(world, "transfer", arguments)
+    assert (await world.agent(session="s2").call("transfer", arguments)).verdict == "ask"
 
 
-async def test_the_amount_is_what_bounds_it(world_redis, monkeypatch):
+async def test_the_amount_is_what_bounds_it(world, monkeypatch):
     """With the comparison switched off, 9,999 EUR pass."""
     monkeypatch.setattr(tracing, "within", lambda *_: True)
-    async with world_of(assemble, world_redis, POLICY) as world:
-        await remembered(world, "pay", PAID)
-        more = PAID | {"amount": 9999}
-        assert (await world.agent(session="s2").call("pay", more)).verdict == "allow"
+    await remembered(world, "pay", PAID)
+    more = PAID | {"amount": 9999}
+    assert (await world.agent(session="s2").call("pay", more)).verdict == "allow"
 
 
 @pytest.mark.parametrize("amount", ["NaN", "Infinity", "", "0x10", True, {}])

@@ -1,7 +1,5 @@
 """A pause of a principal's asks, and a break-glass that two people open, on a real Redis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from guard.core.errors import GuardError
 from guard.core.model import Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import bucket_of
 from guard.provenance.principal_status import (
@@ -43,13 +40,14 @@ WANTED = BreakGlass("", "alice", "", "mail is down", 600, 0.0, 0.0, "", "", "")
 
 
 @pytest.fixture
-def agent(store, tmp_path):
+def agent(store, policy_from):
     """Return a function: calls under a policy with some approvals section give verdicts."""
 
     def under(approvals):
-        path = tmp_path / "policy.yaml"
-        path.write_text(POLICY.format(approvals=approvals), "utf-8")
-        guard, number = guard_on(store, load_policies([path])), iter(range(10**6))
+        guard, number = (
+            guard_on(store, policy_from(POLICY.format(approvals=approvals))),
+            iter(range(10**6)),
+        )
 
         async def send(to="drop@evil.test", *, at=NOW, tool="send", principal="alice", body=""):
             arguments = {"to": to, "body": body}

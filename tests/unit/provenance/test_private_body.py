@@ -9,36 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.policy import load_policies
 from guard.values.shingles import ASKED, SENT_LIMIT, WINDOW, WORDS, sent_shingles, shingles_kept
 from tests.guards import guard_on
-from tests.unit.provenance.agents import POLICY, Agent
+from tests.unit.provenance.agents import POLICY, Agent, play
 
 SECRET = "the patient takes forty milligrams of the red pill every morning before work"
 TO = "nobody@else.test"
+PRIVATE = POLICY.replace('item: "$.key"}', 'item: "$.key", private: true}', 1) + (
+    "  - {id: private, type: private_body, roles: [send], rungs: [unknown], effect: block,\n"
+    "     over_calls: 0.75}\n"
+)
 
 
 @pytest.fixture
-def agent(tmp_path, store):
+def agent(policy_from, store):
     """Return an agent whose recalls are private."""
-    text = POLICY.replace('item: "$.key"}', 'item: "$.key", private: true}', 1)
-    text += (
-        "  - {id: private, type: private_body, roles: [send], rungs: [unknown], effect: block,\n"
-        "     over_calls: 0.75}\n"
-    )
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, encoding="utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+    return Agent(guard_on(store, policy_from(PRIVATE)))
 
 
-def found(verdict):
-    """Return the evidence of the reason, None where there is none."""
-    return evidence(verdict, "private_in_body")
+FINE = "the weather will be fine all over the country"
+FILLED = " ".join(f"filler{n % 7} of page{n} and more" for n in range(250))
+RECALLED = ("recall", {"key": "k"}, SECRET)
 
 
-def evidence(verdict, code):
-    """Return the evidence of the first reason with a code, None where there is none."""
-    return next((dict(r.evidence) for r in verdict.reasons if r.code == code), None)
+def sent(body, expected, **more):
+    """Return the step in which a body is sent."""
+    return "try", "send", {"to": TO, "body": body, **more}, expected
 
 
 @pytest.mark.parametrize(
@@ -54,40 +50,52 @@ def evidence(verdict, code):
 )
 async def test_recalled_text_is_known_again_in_a_send(agent, body):
     """In the same session and in a later one; the reason names the call."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-
-    for at in (agent, agent.in_session("later")):
-        verdict = await at.call("send", {"to": TO, "body": body})
-        assert verdict.action.label == "block"
-        assert (found(verdict)["call"], found(verdict)["source"]) == (0, "recall")
+    known = sent(body, "block private_in_body 0 recall")
+    await play(agent, [RECALLED, known, ("in", "later"), known])
 
 
-async def test_a_code_is_a_passage_by_itself(agent):
-    """A number needs no words around it."""
-    await agent.call("recall", {"key": "k"}, "the code of the safe is 4921-77-X")
-
-    assert found(await agent.call("send", {"to": TO, "body": "4921-77-x"})) is not None
-
-
-async def test_to_whom_somebody_vouches_for_private_text_may_go(agent):
-    """That is what it is kept for."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-    await agent.say(f"Send it to {TO}")
-
-    assert (await agent.call("send", {"to": TO, "body": SECRET})).action.label == "allow"
-
-
-async def test_other_text_and_other_principals_are_no_matter(agent):
-    """What was read elsewhere, by others, or never."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-    await agent.call("read", {}, "the weather will be fine all over the country")
-
-    for at, body in (
-        (agent, "the weather will be fine all over the country"),
-        (agent, "the patient takes a walk in the morning"),
-        (agent.as_principal("bob"), SECRET),
-    ):
-        assert found(await at.call("send", {"to": TO, "body": body})) is None
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            [
+                ("recall", {"key": "k"}, "the code of the safe is 4921-77-X"),
+                sent("4921-77-x", "private_in_body"),
+            ],
+            id="a code is a passage by itself",
+        ),
+        pytest.param(
+            [RECALLED, ("say", f"Send it to {TO}"), sent(SECRET, "allow")],
+            id="private text may go to whom somebody vouches for",
+        ),
+        pytest.param(
+            [
+                RECALLED,
+                ("read", {}, FINE),
+                sent(FINE, "!private_in_body"),
+                sent("the patient takes a walk in the morning", "!private_in_body"),
+                ("as", "bob"),
+                sent(SECRET, "!private_in_body"),
+            ],
+            id="other text and other principals are no matter",
+        ),
+        pytest.param(
+            [RECALLED, sent(f"{FILLED} {SECRET}", "private_in_body")],
+            id="words in front hide nothing",
+        ),
+        pytest.param(
+            [sent("a word " * SENT_LIMIT, "too_large_to_inspect")],
+            id="what is too long to be looked through is refused",
+        ),
+        pytest.param(
+            [RECALLED, sent("x", "private_in_body", note=SECRET)],
+            id="every argument but the receiver is looked through",
+        ),
+    ],
+)
+async def test_nothing_around_private_text_hides_it(agent, steps):
+    """Neither many words nor another argument; to whom somebody vouches for it may go."""
+    await play(agent, steps)
 
 
 WORD = st.text("abcdefgh", min_size=1, max_size=6)
@@ -109,28 +117,6 @@ def test_work_is_bounded_whatever_comes(text):
     sent = sent_shingles([text, text * 3], pieces=True)
     assert max(len(sent.passages), len(sent.pieces)) <= ASKED
     list(shingles_kept(text))
-
-
-async def test_words_in_front_hide_nothing(agent):
-    """A thousand words before the private ones are looked through as well."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-    other = " ".join(f"filler{n % 7} of page{n} and more" for n in range(250))
-
-    assert found(await agent.call("send", {"to": TO, "body": f"{other} {SECRET}"})) is not None
-
-
-async def test_what_is_too_long_to_be_looked_through_is_refused(agent):
-    """It may have anything in it."""
-    verdict = await agent.call("send", {"to": TO, "body": "a word " * SENT_LIMIT})
-
-    assert evidence(verdict, "too_large_to_inspect") is not None
-
-
-async def test_every_argument_but_the_receiver_is_looked_through(agent):
-    """Also one that the policy declares as nothing."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-
-    assert found(await agent.call("send", {"to": TO, "body": "x", "note": SECRET})) is not None
 
 
 CODE = "the number of the account is DE44-5001-0517-5407-3249-31"
@@ -184,12 +170,9 @@ async def test_private_text_in_pieces_over_calls_adds_up(agent, seed):
     assert "private_in_body" not in codes
 
 
-async def test_without_the_option_pieces_pass(agent, store, tmp_path):
+async def test_without_the_option_pieces_pass(store, policy_from):
     """Switched off, none of the same attempts is seen."""
-    path = tmp_path / "off.yaml"
-    text = (tmp_path / "policy.yaml").read_text(encoding="utf-8")
-    path.write_text(text.replace("     over_calls: 0.75}", "     }"), encoding="utf-8")
-    off = Agent(guard_on(store, load_policies([path])))
+    off = Agent(guard_on(store, policy_from(PRIVATE.replace("     over_calls: 0.75}", "     }"))))
     for seed in range(4):
         private, pieces = drawn(seed)
         await off.call("recall", {"key": f"k{seed}"}, private)

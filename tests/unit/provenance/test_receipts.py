@@ -1,7 +1,5 @@
 """What a tool that writes answers is a receipt, or text that the session has read."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.provenance.intake import is_receipt
@@ -21,7 +19,7 @@ OWN = frozenset({"quarterly", "report", "ada"})
         "version 3",
     ],
 )
-def test_confirmations_are_receipts(text: str) -> None:
+def test_confirmations_are_receipts(text):
     """In words of receipts, of the call, and ids."""
     assert is_receipt(text, OWN)
 
@@ -36,6 +34,6 @@ def test_confirmations_are_receipts(text: str) -> None:
         "ok " * 2000,
     ],
 )
-def test_anything_else_is_read(text: str) -> None:
+def test_anything_else_is_read(text):
     """A fetched page is one, whatever the role of the tool that fetched it."""
     assert not is_receipt(text, OWN)

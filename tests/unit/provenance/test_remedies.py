@@ -5,7 +5,6 @@ import json
 import pytest
 
 from guard.core.remedies import RemedyKind
-from guard.policy import load_policies
 from guard.protocols.refusals import Refusal, observation, sentence
 from guard.provenance import remedies
 from tests.guards import guard_on
@@ -34,11 +33,9 @@ BASE = {"to": TO, "body": "b", "format": "text"}
 
 
 @pytest.fixture
-def agent(tmp_path, store):
+def agent(policy_from, store):
     """An agent with a directory tool."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    return Agent(guard_on(store, load_policies([path])))
+    return Agent(guard_on(store, policy_from(POLICY)))
 
 
 async def refusal(agent, tool, arguments):

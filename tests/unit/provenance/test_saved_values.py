@@ -11,7 +11,6 @@ from guard.core.model import Identity, Integrity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.memory.candidate import LabelledEvidence
 from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.provenance.result_documents import source_mark
 from tests.guards import guard_on
 
@@ -65,11 +64,9 @@ class Agents:
 
 
 @pytest.fixture
-def agents(tmp_path, store, redis_namespace):
+def agents(policy_from, store, redis_namespace):
     """Return agents behind a fresh guard."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    return Agents(guard_on(store, load_policies([path]), gated=redis_namespace))
+    return Agents(guard_on(store, policy_from(POLICY), gated=redis_namespace))
 
 
 async def test_text_that_another_principal_tainted_is_not_laundered_through_memory(agents):

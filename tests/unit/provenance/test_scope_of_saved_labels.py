@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from guard.core.labels import Attestation, Channel, Context, Evidence, LabelRecord, Rung
+from guard.core.labels import Channel, Context, Evidence, LabelRecord, Rung
 from guard.core.model import Integrity
 from guard.provenance.ladder import attest_values, lasting
 from tests.unit.provenance.agents import rung
@@ -179,7 +179,7 @@ def attested(evidence, how=None, **more):
         **{"session": b"session1", "principal": b"alice123", "at": 500.0, **more},
         values={"v": evidence},
     )
-    found: Attestation = how("v", context) if how else attest_values(("v",), (), context)
+    found = how("v", context) if how else attest_values(("v",), (), context)
     return found.rung
 
 

@@ -1,7 +1,5 @@
 """The rung of a value that stands in an item which a selection does not vouch for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -49,8 +47,7 @@ def test_what_a_person_says_does():
     marked = Evidence(selected=MARK, prompt=TRUSTED)
     assert judged(marked).rung is Rung.PROMPTED
     assert judged(Evidence(selected=MARK), granted=True).rung is Rung.GRANTED
-    listed = judged(Evidence(selected=MARK), status=DestinationStatus.ALLOWED)
-    assert listed.rung is Rung.LISTED
+    assert judged(Evidence(selected=MARK), status=DestinationStatus.ALLOWED).rung is Rung.LISTED
 
 
 def test_untrusted_text_is_worse():

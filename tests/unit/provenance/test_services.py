@@ -109,13 +109,11 @@ def test_services_of_an_import_are_a_list_of_names(named):
     ("named", "warned"),
     [("", True), (", for: [bank]", False), (", kinds: [phone]", False)],
 )
-def test_a_directory_that_no_send_can_use_is_warned_of(tmp_path, named, warned):
+def test_a_directory_that_no_send_can_use_is_warned_of(policy_from, named, warned):
     """Its author may think that it vouches for what another service is told."""
     text = POLICY % named if "kinds" not in named else POLICY.replace(", kinds: [handle]%s", named)
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, encoding="utf-8")
 
-    messages = [problem.message for problem in load_policies([path]).source.warnings]
+    messages = [problem.message for problem in policy_from(text).source.warnings]
 
     assert [one for one in messages if "name the services that take them" in one] == (
         messages if warned else []
@@ -142,20 +140,15 @@ rules:"""
     assert all("write `service: NAME`" in one for one in messages)
 
 
-def test_an_unknown_service_is_a_problem(tmp_path):
+def test_an_unknown_service_is_a_problem(policy_from):
     """It would open nothing, and its author would not know."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY % ", for: [bnak]", encoding="utf-8")
-
     with pytest.raises(PolicyError, match="no tool is of a service or server `bnak`"):
-        load_policies([path])
+        policy_from(POLICY % ", for: [bnak]")
 
 
-def test_a_mapping_belongs_to_the_service_of_the_one_it_stands_before(tmp_path):
+def test_a_mapping_belongs_to_the_service_of_the_one_it_stands_before(policy_from):
     """So a file may correct one tool of a shipped policy, and a server needs no name twice."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(
-        """
+    policy = policy_from("""
 version: 1
 name: mine
 extends: [builtin:slack, builtin:bank]
@@ -167,10 +160,7 @@ servers:
 tools:
   - {match: [slack_post_message], role: send, destinations: ["$.channel_id"], body: ["$.text"]}
   - {match: [something_else], role: send, destinations: ["$.to"]}
-""",
-        encoding="utf-8",
-    )
-    policy = load_policies([path])
+""")
 
     assert policy.mapping("slack_post_message").service == "slack"
     assert policy.mapping("something_else").service == ""

@@ -1,7 +1,5 @@
 """Answers for an unmapped tool: what they cover, what they do not, and how they end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -76,12 +74,18 @@ class Served:
 
 
 @pytest.fixture
-async def served(world_redis):
-    """Give a world with two unmapped tools that were listed."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        one = Served(world, [NOTE, SEARCH])
-        await one.list()
+async def world(world_redis):
+    """Give a world under the policy of these tests."""
+    async with world_of(assemble, world_redis, POLICY) as one:
         yield one
+
+
+@pytest.fixture
+async def served(world):
+    """Give a world with two unmapped tools that were listed."""
+    one = Served(world, [NOTE, SEARCH])
+    await one.list()
+    return one
 
 
 async def test_an_answer_for_kinds_covers_another_text_and_nothing_else(served):
@@ -148,28 +152,26 @@ async def test_a_changed_definition_revokes_the_answer(served, approves):
         (NOTE, CALL, None),
     ],
 )
-async def test_an_answer_that_cannot_be_kept_is_refused(world_redis, definition, arguments, cover):
+async def test_an_answer_that_cannot_be_kept_is_refused(world, definition, arguments, cover):
     """It says so, and the request still waits."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        served = Served(world, [definition])
-        await served.list()
-        asked = await world.agent().call(definition["name"], arguments)
-        now = world.clock.now()
-        with pytest.raises(GuardError, match="cannot be kept"):
-            await world.operator.approve(
-                asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 9, cover=cover)
-            )
-        assert (await world.agent().call(definition["name"], arguments)).verdict == "ask"
-        await world.operator.approve(asked.decision_id, now)
+    served = Served(world, [definition])
+    await served.list()
+    asked = await world.agent().call(definition["name"], arguments)
+    now = world.clock.now()
+    with pytest.raises(GuardError, match="cannot be kept"):
+        await world.operator.approve(
+            asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 9, cover=cover)
+        )
+    assert (await world.agent().call(definition["name"], arguments)).verdict == "ask"
+    await world.operator.approve(asked.decision_id, now)
 
 
-async def test_a_tool_that_was_never_listed_gets_no_answer(world_redis):
+async def test_a_tool_that_was_never_listed_gets_no_answer(world):
     """Without a pinned definition no change could revoke it."""
-    async with world_of(assemble, world_redis, POLICY) as world:
-        asked = await world.agent().call("add_note", CALL)
-        grant = Grant(Scope.PRINCIPAL, world.clock.now() + 9, cover=Cover.KINDS)
-        with pytest.raises(GuardError, match="cannot be kept"):
-            await world.operator.approve(asked.decision_id, world.clock.now(), grant)
+    asked = await world.agent().call("add_note", CALL)
+    grant = Grant(Scope.PRINCIPAL, world.clock.now() + 9, cover=Cover.KINDS)
+    with pytest.raises(GuardError, match="cannot be kept"):
+        await world.operator.approve(asked.decision_id, world.clock.now(), grant)
 
 
 async def test_an_answer_is_listed_and_revoked(served):

@@ -1,23 +1,12 @@
 """What waits for an answer is listed by an index: no scan, two writes, nothing stale, bounded."""
 
-from __future__ import annotations
-
-import pytest
-
 from guard.core.model import Identity
-from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import ApprovalRequest, Approvals, AskedCall
 from guard.provenance.label_sets import WAITING_LIMIT, waiting, waiting_part
 from guard.provenance.seal import Seal
 from tests.guards import KEY
 
 MAIL = {"to": "pat@partner.test", "body": "b"}
-
-
-@pytest.fixture
-def operator(store, policy):
-    """Return the operator of the tenant."""
-    return LabelOperator(store, Seal(KEY), policy.limits)
 
 
 async def refused(agent, number=0):

@@ -4,8 +4,6 @@ Recorded and generated runs are replayed; each call, with the state before it, i
 the words of a test file and judged again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -17,7 +15,6 @@ from typing import Any
 import pytest
 
 from guard.cli.policy import shipped_detectors
-from guard.core.calls import ToolResult
 from guard.core.labels import Rung
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import DestinationStatus, Integrity
@@ -113,7 +110,7 @@ def replayed(url, policy, runs, *, until_refused):
                         over.add(owner)
                 return answers
 
-            async def note(result: ToolResult):
+            async def note(result):
                 identity = result.call.call.identity
                 roles[identity.principal].append(
                     (identity.session, result.call.classified.role.value)
@@ -140,7 +137,7 @@ def texts_of(target):
     return None
 
 
-def description(one: Judged):
+def description(one):
     """Return a judged call in the words of a test file; None where it has none for it."""
     traced, snapshot, identity = one.traced, one.snapshot, one.request.identity
     rungs, saturated = {}, snapshot.full or snapshot.incomplete

@@ -5,7 +5,6 @@ import pytest
 from guard.core.errors import PolicyError
 from guard.core.model import Finding
 from guard.detectors.secrets import Secrets
-from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.policy_tests import Coverage, find_suites, load_suite, run_suite
 
@@ -190,11 +189,9 @@ def test_tests_are_found_beside_policies_and_under_directories(suite, tmp_path):
             find_suites([tmp_path / missing])
 
 
-def test_a_guarded_value_can_be_described_as_traced(tmp_path):
+def test_a_guarded_value_can_be_described_as_traced(policy_from):
     """An amount or a link that came out of untrusted text is judged like such a destination."""
-    path = tmp_path / "pay.yaml"
-    path.write_text(
-        """version: 1
+    policy = policy_from("""version: 1
 name: pay
 internal_domains: [example.com]
 tools:
@@ -202,10 +199,7 @@ tools:
 rules:
   - {id: traced, type: provenance, of: guarded, rungs: [tainted], effect: block}
   - {id: inside, type: destination, roles: [send], status: [internal], effect: allow}
-""",
-        encoding="utf-8",
-    )
-    policy = load_policies([path])
+""")
     link = "https://elsewhere.test/x"
 
     def action(**provenance):
@@ -253,11 +247,9 @@ memory:
 
 
 @pytest.fixture
-def decide(tmp_path):
+def decide(policy_from):
     """Return a function that judges a described call under a policy with a memory gate."""
-    path = tmp_path / "notes.yaml"
-    path.write_text(SHARED, encoding="utf-8")
-    policy = load_policies([path])
+    policy = policy_from(SHARED)
 
     def decide(tool, arguments, **described):
         call = {"tool": tool, "arguments": arguments}

@@ -1,7 +1,5 @@
 """A draft on its tests and on what was recorded: every flip, grouped; how faithful the past is."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.core.calls import ClassifiedCall, ToolResult, untraced

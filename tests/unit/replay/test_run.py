@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.core.errors import GuardError, StateError
+from guard.core.errors import GuardError
 from guard.core.model import PrincipalRung, Role, SessionRung
 from guard.detectors import DetectorResources, create_detectors
 from guard.inference.onnx import load_models
@@ -137,15 +137,8 @@ async def test_a_line_says_what_was_decided_and_why(redis, policy):
     assert summary.rows() == [("recall", [1, 0, 0, 0]), ("send", [0, 0, 0, 1])]
 
 
-async def test_replay_gives_the_same_verdicts_twice(redis, policy):
-    """Nothing of one replay is left for the next, and concurrency decides nothing."""
-    first = await replay(redis, policy, mixed_runs(), shipped_detectors())
-    second = await replay(redis, policy, mixed_runs(), shipped_detectors())
-    assert first == second
-
-
 async def test_replay_never_reads_labels(redis, policy):
-    """Labels removed, swapped or turned into nonsense change no byte of the output."""
+    """Labels removed, swapped or turned into nonsense change no byte, in whichever replay."""
     documents = mixed_runs()
     nonsense = {"attack": "nonsense", "attacker_recipients": ["a@corp.test"]}
     changed = [{**document, "labels": nonsense} for document in documents]
@@ -218,13 +211,6 @@ async def test_a_store_that_fails_on_the_way_fails_the_replay(policy):
                 await Replay(policy, store, ()).run(runs, lambda _: None, server.stop)
 
 
-async def test_a_store_that_is_not_there_is_a_state_error(tmp_path, policy):
-    """A replay without state does not start."""
-    with pytest.raises(StateError):
-        async with fresh_store(f"unix://{tmp_path}/nobody.sock", policy.limits):
-            pass
-
-
 def invoke(*arguments):
     """Run the command as a user would."""
     return CliRunner().invoke(
@@ -251,18 +237,6 @@ def test_the_command_writes_verdicts_to_stdout_and_a_summary_to_stderr(tmp_path,
         "allow",
     ]
     assert "2 runs, 3 calls" in result.stderr
-
-
-def test_monitor_mode_shows_what_enforce_would_do(tmp_path, trace, redis):
-    """The action is the policy's decision; the mode says that it is not carried out."""
-    out = tmp_path / "out.jsonl"
-    monitor = write_policy(tmp_path, mode="monitor")
-    result = invoke(trace, "--policy", monitor, "--redis", redis.url, "--out", out)
-    assert result.exit_code == 0, result.stderr
-    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [(line["action"], line["mode"]) for line in lines][1] == ("block", "monitor")
-    assert result.stdout == ""
-    assert "would block" in result.stderr
 
 
 @pytest.mark.parametrize(

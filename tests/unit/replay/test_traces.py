@@ -100,7 +100,7 @@ def test_a_missing_or_damaged_archive_is_a_trace_error(tmp_path, content):
         list(read_traces([path]))
 
 
-def test_an_audit_log_is_named_as_such_with_what_to_do() -> None:
+def test_an_audit_log_is_named_as_such_with_what_to_do():
     """It looks like a trace: one JSON object a line."""
     with pytest.raises(TraceError, match=r"audit log.*from-recording.*run_id.*policy explain"):
         parse_run(b'{"event": "guard.decision", "decision_id": "d1", "action": "block"}')

@@ -1,10 +1,7 @@
 """``guard doctor --envoy``: what ships holds, and each way of breaking it is seen."""
 
-from __future__ import annotations
-
 import json
 from functools import reduce
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,12 +9,6 @@ from guard.core.errors import InputError
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
 from lab.envoy_rig import SHIPPED, shipped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Change = Callable[[dict[str, Any]], None]
 
 LISTEN = ("unix:/run/guard/decide.sock",)
 IN, OUT = ("listeners", "clear"), ("listeners", "egress")
@@ -32,30 +23,30 @@ PROTOCOLS = (
 )
 
 
-def _at(config: dict[str, Any], kind: str, name: str, *path: str | int) -> Any:
+def _at(config, kind, name, *path):
     """Return a part of the listener or cluster of a name."""
     found = next(one for one in config["static_resources"][kind] if one["name"] == name)
     return reduce(lambda node, key: node[key], path, found)
 
 
-def _sets(*path: Any, **changes: Any) -> Change:
+def _sets(*path, **changes):
     return lambda config: _at(config, *path).update(changes)
 
 
-def _adds(*path: Any, value: Any) -> Change:
+def _adds(*path, value):
     return lambda config: _at(config, *path).insert(0, value)
 
 
-def _filter(name: str, kind: str = "http", **options: Any) -> dict[str, Any]:
+def _filter(name, kind="http", **options):
     made = f"type.googleapis.com/envoy.extensions.filters.{kind}.{name}.v3.Filter"
     return {"name": f"envoy.filters.{kind}.{name}", "typed_config": {"@type": made, **options}}
 
 
-def _place(address: str, port: int) -> dict[str, Any]:
+def _place(address, port):
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def _said(name: str, value: str, **action: str) -> dict[str, Any]:
+def _said(name, value, **action):
     return {"header": {"key": name, "value": value}, **action}
 
 
@@ -104,7 +95,7 @@ CHOSEN = {
     for name in ("x-guard-server", "x-guard-connection", "x-forwarded-client-cert")
     for value in ("%REQ(x-me)%", "%QUERY_PARAM(me)%", "%REQUESTED_SERVER_NAME%")
 }
-BROKEN: dict[str, tuple[Change, str]] = {
+BROKEN = {
     **{f"afterwards {name}": broken for name, broken in AFTERWARDS.items()},
     **CHOSEN,
     "bytes under another name": (
@@ -191,7 +182,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
 }
 
 
-def _found(tmp_path: Path, config: dict[str, Any], **options: Any) -> list[Any]:
+def _found(tmp_path, config, **options):
     (tmp_path / "envoy.json").write_text(json.dumps(config), "utf-8")
     return check_envoy(str(tmp_path / "envoy.json"), LISTEN, **options)
 
@@ -206,7 +197,7 @@ def test_what_ships_holds():
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_way_of_breaking_it_is_seen(name: str, tmp_path: Path):
+def test_each_way_of_breaking_it_is_seen(name, tmp_path):
     """And nothing else is said of it than what was broken."""
     config = shipped()
     change, words = BROKEN[name]
@@ -218,7 +209,7 @@ def test_each_way_of_breaking_it_is_seen(name: str, tmp_path: Path):
     assert all(one.advice for one in failed)
 
 
-def test_without_the_route_s_word_the_client_chooses(tmp_path: Path):
+def test_without_the_route_s_word_the_client_chooses(tmp_path):
     """Of several servers that is a failure."""
     config = shipped()
     _at(config, *IN, *ROUTE)["request_headers_to_add"] = []
@@ -231,7 +222,7 @@ def test_without_the_route_s_word_the_client_chooses(tmp_path: Path):
     assert Status.FAIL in by_servers[2]
 
 
-def test_a_dump_is_read_with_routes_that_came_by_rds(tmp_path: Path):
+def test_a_dump_is_read_with_routes_that_came_by_rds(tmp_path):
     """A listener names its routes, and they are judged as if they stood in it."""
     config = shipped()
     BROKEN["a route past the guard"][0](config)
@@ -260,7 +251,7 @@ def test_a_dump_is_read_with_routes_that_came_by_rds(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: 1\na: 2\n", "{", "http://127.0.0.1:1"])
-def test_what_is_no_configuration_is_invalid_input(text: str, tmp_path: Path):
+def test_what_is_no_configuration_is_invalid_input(text, tmp_path):
     """Duplicate keys too: Envoy and we could read different ones."""
     source = text
     if not text.startswith("http"):

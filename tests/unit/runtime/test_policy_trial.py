@@ -1,7 +1,5 @@
 """A worker follows the trial of a policy, and steps back by itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

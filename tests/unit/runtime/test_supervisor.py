@@ -2,42 +2,39 @@
 
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from guard.processes import worker_slot
 from guard.processes.child_process import Heartbeat
-from guard.processes.worker_slot import Launch, Replacement, WorkerSlot
+from guard.processes.worker_slot import Replacement, WorkerSlot
 
 
 class Process:
     """Stands for a worker process; notes the signals sent to it."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch):
         self.launch = launch
-        self.received: list[int] = []
-        self.returncode: int | None = None
+        self.received = []
+        self.returncode = None
         self.pulse = Heartbeat(launch.pulse)
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         self.received.append(number)
 
-    def kill(self) -> None:
+    def kill(self):
         self.returncode = -signal.SIGKILL
 
-    def poll(self) -> int | None:
+    def poll(self):
         return self.returncode
 
 
 class Place:
     """A slot, the processes it has started, and what it has told of."""
 
-    def __init__(self, directory: Path, *, alone: bool = True, heartbeat: float = 60.0) -> None:
-        self.started: list[Process] = []
-        self.died: list[dict[str, Any]] = []
+    def __init__(self, directory, *, alone=True, heartbeat=60.0):
+        self.started = []
+        self.died = []
         self.slot = WorkerSlot(
             0,
             directory,
@@ -49,18 +46,18 @@ class Place:
             alone=alone,
         )
 
-    def _start(self, launch: Launch) -> Any:
+    def _start(self, launch):
         self.started.append(Process(launch))
         return self.started[-1]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Callable[..., Place]:
+def place(tmp_path):
     """Make places in a directory of the test's own."""
     return lambda **options: Place(tmp_path, **options)
 
 
-def up(place: Place) -> Process:
+def up(place):
     """Have the place's newest worker come up, and return it."""
     place.slot.tend()
     place.started[-1].pulse.beat()
@@ -68,9 +65,14 @@ def up(place: Place) -> Process:
     return place.started[-1]
 
 
-def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(place):
+@pytest.fixture
+def one(place):
+    """Return a place."""
+    return place()
+
+
+def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(one):
     """A worker that has no handler yet would end of it; an operator's reload is not lost."""
-    one = place()
     one.slot.tend()
 
     one.slot.hang_up()
@@ -84,9 +86,8 @@ def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(place)
     assert one.started[0].received == [signal.SIGHUP]
 
 
-def test_a_worker_ends_only_once_its_successor_serves(place):
+def test_a_worker_ends_only_once_its_successor_serves(one):
     """At no moment is there nobody who accepts."""
-    one = place()
     first = up(one)
 
     one.slot.begin_replacement()
@@ -106,9 +107,8 @@ def test_a_worker_ends_only_once_its_successor_serves(place):
     assert one.died == []
 
 
-def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
+def test_a_successor_that_never_comes_up_leaves_the_worker_alone(one):
     """A key or a model that cannot be used does not stop a guard that serves."""
-    one = place()
     first = up(one)
 
     one.slot.begin_replacement()
@@ -120,9 +120,8 @@ def test_a_successor_that_never_comes_up_leaves_the_worker_alone(place):
     assert one.slot.failed is None
 
 
-def test_a_worker_that_dies_is_started_again_under_its_name(place):
+def test_a_worker_that_dies_is_started_again_under_its_name(one):
     """So that its successor knows at once whose writes were left in flight."""
-    one = place()
     first = up(one)
     first.returncode = -signal.SIGKILL
     one.slot.tend()

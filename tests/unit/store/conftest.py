@@ -2,26 +2,16 @@
 shared server, and a server to break.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from guard.provenance.seal import Seal
 from guard.store.connection import RedisClient, parse_endpoint
-from guard.store.embedded import EmbeddedRedis
 from guard.store.staging import GateOperator, RedisStaging
 from guard.store.store import RedisSessionStore
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 @pytest.fixture
-async def store(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> AsyncIterator[RedisSessionStore]:
+async def store(redis_server, redis_namespace):
     """A verified store on the shared server."""
     store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
     await store.verify()
@@ -30,7 +20,7 @@ async def store(
 
 
 @pytest.fixture
-async def brittle(own_server: EmbeddedRedis) -> AsyncIterator[RedisSessionStore]:
+async def brittle(own_server):
     """A store on ``own_server`` that retries a connect at once."""
     client = RedisClient(parse_endpoint(own_server.url), timeout=60.0, backoff=(0.0, 0.0))
     store = RedisSessionStore(client)
@@ -39,7 +29,7 @@ async def brittle(own_server: EmbeddedRedis) -> AsyncIterator[RedisSessionStore]
 
 
 @pytest.fixture
-async def hurried(own_server: EmbeddedRedis) -> AsyncIterator[RedisClient]:
+async def hurried(own_server):
     """A client of ``own_server`` that waits as long as a guard's does."""
     client = RedisClient(parse_endpoint(own_server.url), timeout=0.25, backoff=(0.0, 0.0))
     yield client

@@ -90,7 +90,7 @@ async def test_what_became_of_a_request_can_be_asked(store):
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_request_is_taken_by_one_answer(store, *, first: bool):
+async def test_a_request_is_taken_by_one_answer(store, *, first):
     """Another that has read the request before finds it taken, and undoes nothing."""
     answers = RedisAnswers(store)
     await store.client.execute("HSET", store.key_of("t", request("t", "d", 1)), "q", "asked")

@@ -1,11 +1,8 @@
 """The coalescing client: failure, recovery, and replies that never change owner."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,17 +17,10 @@ from guard.store.connection import (
     parse_endpoint,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from guard.store.embedded import EmbeddedRedis
-    from guard.store.store import RedisSessionStore
-
 SEND = Attempt("id", Identity("alice", "one"), Role.SEND, 0.0)
 
 
-async def eventually(call: Callable[[], Awaitable[object]]) -> object:
+async def eventually(call):
     """Return the first answer of a call that may fail for a while; bounded, not timed."""
     async with asyncio.timeout(60):
         while True:
@@ -40,9 +30,7 @@ async def eventually(call: Callable[[], Awaitable[object]]) -> object:
                 await asyncio.sleep(0)
 
 
-async def test_a_killed_server_is_an_error_and_a_restarted_one_is_found_again(
-    brittle: RedisSessionStore, own_server: EmbeddedRedis
-) -> None:
+async def test_a_killed_server_is_an_error_and_a_restarted_one_is_found_again(brittle, own_server):
     """No call hangs or passes while Redis is away, and nothing needs a restart afterwards."""
     await brittle.verify()
     assert own_server.pid is not None
@@ -57,9 +45,7 @@ async def test_a_killed_server_is_an_error_and_a_restarted_one_is_found_again(
     assert await eventually(lambda: brittle.attempt(SEND)) == Snapshot()
 
 
-async def test_a_slow_server_is_an_error_and_its_late_replies_answer_nobody(
-    hurried: RedisClient, own_server: EmbeddedRedis
-) -> None:
+async def test_a_slow_server_is_an_error_and_its_late_replies_answer_nobody(hurried, own_server):
     """A stopped server times out every call in flight; later replies belong to later calls."""
     echo = hurried.execute
     await eventually(lambda: echo("PING"))
@@ -80,14 +66,14 @@ async def test_a_slow_server_is_an_error_and_its_late_replies_answer_nobody(
     ]
 
 
-async def answers_of(echo: Callable[..., Awaitable[object]], text: str) -> list[object]:
+async def answers_of(echo, text):
     """Return what twenty calls at once are answered."""
     return await asyncio.gather(*(echo("ECHO", f"{text} {n}") for n in range(20)))
 
 
 async def test_a_cancelled_call_does_not_shift_the_replies_of_others(
-    store: RedisSessionStore,
-) -> None:
+    store,
+):
     """Its reply is read and thrown away."""
     echo = store.client.execute
     tasks = [asyncio.ensure_future(echo("ECHO", str(n))) for n in range(10)]
@@ -96,7 +82,7 @@ async def test_a_cancelled_call_does_not_shift_the_replies_of_others(
 
     answers = await asyncio.gather(*tasks, return_exceptions=True)
 
-    expected: list[object] = [str(n).encode() for n in range(10)]
+    expected = [str(n).encode() for n in range(10)]
     assert answers[:3] + answers[4:] == expected[:3] + expected[4:]
     assert isinstance(answers[3], asyncio.CancelledError)
 
@@ -109,14 +95,12 @@ async def test_a_cancelled_call_does_not_shift_the_replies_of_others(
         pytest.param(b"", "lost", id="hang-up"),
     ],
 )
-async def test_a_connection_that_talks_nonsense_is_given_up(
-    short_directory: Callable[[], Path], answer: bytes, reason: str
-) -> None:
+async def test_a_connection_that_talks_nonsense_is_given_up(short_directory, answer, reason):
     """Bytes that are no reply, replies nobody asked for and a hang-up all end the connection."""
     path = short_directory() / "s"
-    ends: list[asyncio.Event] = []
+    ends = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader, writer):
         ends.append(asyncio.Event())
         await reader.read(1000)
         writer.write(b"+OK\r\n")
@@ -142,9 +126,7 @@ async def test_a_connection_that_talks_nonsense_is_given_up(
     await server.wait_closed()
 
 
-async def test_a_wrong_password_is_an_error_that_does_not_repeat_it(
-    brittle: RedisSessionStore, own_server: EmbeddedRedis
-) -> None:
+async def test_a_wrong_password_is_an_error_that_does_not_repeat_it(brittle, own_server):
     """The handshake fails closed and no message holds the credential."""
     await brittle.client.execute("CONFIG", "SET", "requirepass", "right")
     endpoint = parse_endpoint(own_server.url.replace("unix://", "unix://:wrong@"))
@@ -170,7 +152,7 @@ async def test_a_wrong_password_is_an_error_that_does_not_repeat_it(
         "",
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
+def test_a_url_that_cannot_be_meant_is_refused(url):
     """An option that is not understood is never dropped in silence."""
     with pytest.raises(StateError):
         parse_endpoint(url)

@@ -1,10 +1,7 @@
 """The birth of a label store on real servers: flushed, restarted, exchanged, forged, raced for."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +13,12 @@ from guard.provenance.seal import Seal
 from guard.provenance.store_continuity import Loss, StoreIdentity, sealed_identity
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.continuity import (
-    ContinuityCheck,
     ContinuityNote,
     ContinuityWatch,
     accept_loss,
 )
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
 
 SEAL = Seal(bytes(range(32)))
 NOW = 1_700_000_000.0
@@ -37,13 +29,13 @@ KEY = "guard:birth"
 class Deployment:
     """One machine: a label key's directory, and guards that are started on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.key = directory / "label.key"
         self.at = NOW
-        self.seen: list[ContinuityCheck] = []
-        self.stores: list[RedisSessionStore] = []
+        self.seen = []
+        self.stores = []
 
-    def guard(self, url: str, *, kept: bool = True, seal: Seal = SEAL) -> RedisSessionStore:
+    def guard(self, url, *, kept=True, seal=SEAL):
         """Return the store of a guard that has just started."""
         client = RedisClient(parse_endpoint(url), timeout=60.0, backoff=(0.0, 0.0))
         birth = ContinuityWatch(
@@ -59,17 +51,17 @@ class Deployment:
         return store
 
     @property
-    def losses(self) -> list[Loss]:
+    def losses(self):
         """What was lost so far."""
         return [seen.loss for seen in self.seen if seen.loss is not Loss.NONE]
 
 
 @pytest.fixture
-async def deployments(tmp_path: Path) -> AsyncIterator[Callable[[str], Deployment]]:
+async def deployments(tmp_path):
     """Make deployments; their connections are closed at the end."""
-    made: list[Deployment] = []
+    made = []
 
-    def make(name: str = "one") -> Deployment:
+    def make(name="one"):
         directory = tmp_path / name
         directory.mkdir()
         made.append(Deployment(directory))
@@ -82,26 +74,26 @@ async def deployments(tmp_path: Path) -> AsyncIterator[Callable[[str], Deploymen
 
 
 @pytest.fixture
-def deployment(deployments: Callable[[str], Deployment]) -> Deployment:
+def deployment(deployments):
     """Return the only deployment."""
     return deployments("one")
 
 
-async def states(store: RedisSessionStore, at: float = NOW) -> tuple[bool, bool]:
+async def states(store, at=NOW):
     """Return whether a call now finds labels incomplete, and its principal full."""
     call = Attempt("id", Identity("alice", "one"), Role.SEND, at)
     snapshot = await store.attempt(call)
     return snapshot.incomplete, snapshot.full
 
 
-async def flush(store: RedisSessionStore) -> None:
+async def flush(store):
     """Do what an operator's slip does."""
     await store.client.execute("FLUSHALL")
 
 
 async def test_a_store_stays_complete_for_whoever_shares_its_key(
-    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
-) -> None:
+    deployment, own_server, deployments
+):
     """At every look, after a restart, and for a second machine without a memory of its own."""
     first = deployment.guard(own_server.url)
     await first.verify()
@@ -115,20 +107,19 @@ async def test_a_store_stays_complete_for_whoever_shares_its_key(
     assert deployment.losses == joined.losses == []
 
 
-async def roll_back(store: RedisSessionStore) -> None:
+async def roll_back(store):
     """Give the store a record of minutes ago, which lacks what was read since."""
     snapshot = await store.client.execute("DUMP", KEY)
-    assert isinstance(snapshot, bytes)
     await store.recheck()
     await store.client.execute("RESTORE", KEY, "0", snapshot, "REPLACE")
 
 
-def sets(record: bytes) -> Callable[[RedisSessionStore], Awaitable[object]]:
+def sets(record):
     """Return what writes a record."""
     return lambda store: store.client.execute("SET", KEY, record)
 
 
-async def another_type(store: RedisSessionStore) -> None:
+async def another_type(store):
     """Put a list where the record was."""
     await store.client.execute("DEL", KEY)
     await store.client.execute("LPUSH", KEY, "x")
@@ -148,8 +139,8 @@ BREAKS = {
 @pytest.mark.parametrize("name", BREAKS)
 @pytest.mark.parametrize("restarts", [False, True], ids=["watch", "start"])
 async def test_a_loss_is_found_and_every_principal_full_until_it_expires(
-    deployment: Deployment, own_server: EmbeddedRedis, name: str, *, restarts: bool
-) -> None:
+    deployment, own_server, name, *, restarts
+):
     """By the watch, and at the next start: the note beside the label key remembers."""
     break_it, loss = BREAKS[name]
     store = deployment.guard(own_server.url)
@@ -168,9 +159,7 @@ async def test_a_loss_is_found_and_every_principal_full_until_it_expires(
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-async def test_a_loss_under_way_is_found_by_the_next_call(
-    deployment: Deployment, own_server: EmbeddedRedis, *, crashes: bool
-) -> None:
+async def test_a_loss_under_way_is_found_by_the_next_call(deployment, own_server, *, crashes):
     """The store knows the principal no longer, or the connection is new: looked at first."""
     store = deployment.guard(own_server.url)
     await store.verify()
@@ -190,9 +179,7 @@ async def test_a_loss_under_way_is_found_by_the_next_call(
     assert deployment.losses == [Loss.EMPTY]
 
 
-async def test_another_server_is_not_the_same_store(
-    deployment: Deployment, own_server: EmbeddedRedis, deployments: Callable[[str], Deployment]
-) -> None:
+async def test_another_server_is_not_the_same_store(deployment, own_server, deployments):
     """Neither an empty one nor one that another machine's guard has begun."""
     await deployment.guard(own_server.url).verify()
     with EmbeddedRedis() as empty, EmbeddedRedis() as used:
@@ -211,9 +198,7 @@ async def test_another_server_is_not_the_same_store(
     assert deployment.losses == [Loss.EMPTY, Loss.REPLACED, Loss.REPLACED]
 
 
-async def test_an_operator_accepts_a_loss_once(
-    deployment: Deployment, own_server: EmbeddedRedis
-) -> None:
+async def test_an_operator_accepts_a_loss_once(deployment, own_server):
     """Every guard counts labels as complete at its next look, and nobody can replay the record."""
     store = deployment.guard(own_server.url)
     await store.verify()
@@ -234,8 +219,8 @@ async def test_an_operator_accepts_a_loss_once(
 
 
 async def test_an_embedded_store_is_incomplete_at_the_next_run_and_nobody_is_full(
-    deployment: Deployment,
-) -> None:
+    deployment,
+):
     """It forgets at every stop: values at sends are suspicious, labels of saves are as ever."""
     with EmbeddedRedis() as server:
         first = deployment.guard(server.url, kept=False)

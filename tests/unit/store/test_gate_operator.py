@@ -49,9 +49,7 @@ async def test_a_presented_token_fits_one_content_class_and_principal(
     token = await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     shown = staged_write("c2", token=token, **fields)
 
-    facts = await staging.stage(shown, "r")
-
-    assert facts.tokens[shown.target] is state
+    assert (await staging.stage(shown, "r")).tokens[shown.target] is state
 
 
 async def test_an_expired_token_says_so(staging, operator, refused, seal, redis_client):

@@ -68,9 +68,8 @@ async def test_of_two_writes_staged_on_one_item_one_commits(replicas):
     assert sorted(answers) == ["", "write_conflict"]
 
 
-async def test_a_staged_record_that_was_changed_is_not_committed(replicas, redis_server):
+async def test_a_staged_record_that_was_changed_is_not_committed(staging):
     """What is sent must be what was staged."""
-    [staging, _] = replicas
     candidate = _candidate()
     facts = await staging.stage(candidate, "receipt")
 
@@ -80,9 +79,8 @@ async def test_a_staged_record_that_was_changed_is_not_committed(replicas, redis
     assert await staging.commit(candidate, COMMIT, facts, "other") == "audit_mismatch"
 
 
-async def test_a_candidate_is_committed_from_its_own_staging_only(replicas):
+async def test_a_candidate_is_committed_from_its_own_staging_only(staging):
     """Never staged, or committed before: there is nothing to commit."""
-    [staging, _] = replicas
     candidate = _candidate()
     facts = await staging.stage(candidate, "receipt")
 
@@ -126,9 +124,8 @@ async def test_trust_falls_and_never_rises(replicas):
     assert await _trust(replicas[1], "later") is Trust.UNTRUSTED
 
 
-async def test_the_source_is_blamed_for_what_was_read_from_it(replicas):
+async def test_the_source_is_blamed_for_what_was_read_from_it(staging):
     """A poisoned page does not take the reader's standing, nor that of other pages."""
-    [staging, _] = replicas
     evil = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (EVIL,))
     await _refused(staging, 4, evidence=evil)
 
@@ -149,9 +146,8 @@ async def test_an_untrusted_source_is_stopped_at_the_commit_too(replicas, target
     assert answer == "source_untrusted"
 
 
-async def test_two_principals_never_share_a_nonce(replicas):
+async def test_two_principals_never_share_a_nonce(staging):
     """One tenant's agents cannot use up each other's nonces."""
-    [staging, _] = replicas
     await _write(staging, _candidate())
 
     other = _candidate("c2", identity=Identity("q", "s"), key="other")
@@ -159,10 +155,8 @@ async def test_two_principals_never_share_a_nonce(replicas):
     assert await _write(staging, other) == ""
 
 
-async def test_without_a_token_the_state_is_none(replicas):
+async def test_without_a_token_the_state_is_none(staging):
     """A presented token that nobody issued belongs to something else."""
-    [staging, _] = replicas
-
     none = await staging.stage(_candidate(), "r")
     forged = await staging.stage(_candidate("c2", token="forged"), "r")
 
@@ -181,9 +175,8 @@ async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
     assert await _trust(second, "r", identity=Identity("p", "fresh")) is Trust.TRUSTED
 
 
-async def test_of_several_sources_none_is_blamed(replicas):
+async def test_of_several_sources_none_is_blamed(staging):
     """A poisoned page does not take the standing of the page beside it."""
-    [staging, _] = replicas
     await staging.read(Identity("p", "s"), frozenset({EVIL, FINE}))
     await _refused(staging, 4, identity=Identity("p", "s"))
     await staging.read(Identity("q", "s"), frozenset({FINE}))
@@ -192,9 +185,8 @@ async def test_of_several_sources_none_is_blamed(replicas):
     assert await _trust(staging, "z") is Trust.UNTRUSTED
 
 
-async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
+async def test_a_page_that_quotes_another_does_not_take_its_standing(staging):
     """Where text has a value of one source and the session has read another, neither is blamed."""
-    [staging, _] = replicas
     await staging.read(Identity("p", "s"), frozenset({EVIL}))
     quoting = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (FINE,))
     await _refused(staging, 1, "suspicious_content", evidence=quoting)
@@ -204,9 +196,8 @@ async def test_a_page_that_quotes_another_does_not_take_its_standing(replicas):
     assert await _trust(staging, "reader") is Trust.DEGRADED
 
 
-async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(replicas):
+async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(staging):
     """What one result proposes was written by nobody else."""
-    [staging, _] = replicas
     await staging.read(Identity("p", "s"), frozenset({FINE}))
     kinds = frozenset({SourceType.TOOL_RESULT})
     evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, (EVIL,), certain=True)

@@ -1,9 +1,6 @@
 """The store on Redis: round trips, keys, TTLs, bounds and a server that is not fit."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,20 +12,17 @@ from guard.store import layout
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.store import RedisSessionStore, check_version, parse_info
 
-if TYPE_CHECKING:
-    from guard.store.embedded import EmbeddedRedis
-
 ALICE = Identity("alice", "one")
 SEND = Attempt("id", ALICE, Role.SEND, 0.0)
 SENT = Completion("id", ALICE, Role.SEND, 0.0, executed=True)
 
 
-def keys_of(store: RedisSessionStore, identity: Identity = ALICE) -> tuple[bytes, bytes]:
+def keys_of(store, identity=ALICE):
     """Return the keys of the session and of the principal."""
     return store._keys.of(identity)[:2]
 
 
-async def calls_by_command(store: RedisSessionStore) -> dict[str, int]:
+async def calls_by_command(store):
     """Return how often each command ran since the last reset."""
     info = parse_info(await store.client.execute("INFO", "commandstats"))
     return {
@@ -37,7 +31,7 @@ async def calls_by_command(store: RedisSessionStore) -> dict[str, int]:
     }
 
 
-async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionStore) -> None:
+async def test_each_direction_is_exactly_one_round_trip(brittle):
     """INFO commandstats counts one EVALSHA per call and direction, and no other command."""
     await brittle.verify()
     await brittle.client.execute("CONFIG", "RESETSTAT")
@@ -56,8 +50,8 @@ async def test_each_direction_is_exactly_one_round_trip(brittle: RedisSessionSto
 
 
 async def test_a_server_that_forgot_the_scripts_is_taught_again(
-    brittle: RedisSessionStore,
-) -> None:
+    brittle,
+):
     """After SCRIPT FLUSH every call of a tick succeeds and is counted exactly once."""
     await brittle.verify()
     await brittle.client.execute("SCRIPT", "FLUSH")
@@ -71,9 +65,7 @@ async def test_a_server_that_forgot_the_scripts_is_taught_again(
     assert window.trajectory.count(Role.SEND) == 1
 
 
-async def test_every_touch_renews_the_time_to_live(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> None:
+async def test_every_touch_renews_the_time_to_live(redis_server, redis_namespace):
     """Both directions set the limits of the policy on their windows."""
     client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
     limits = StateLimits(session_idle=100, principal_window=1000)
@@ -84,7 +76,6 @@ async def test_every_touch_renews_the_time_to_live(
         await touch
         for key, limit in ((session, 100_000), (principal, 1_000_000)):
             left = await client.execute("PTTL", key)
-            assert isinstance(left, int)
             assert limit - 10_000 < left <= limit
             await client.execute("PERSIST", key)
     await store.aclose()
@@ -100,9 +91,7 @@ async def test_every_touch_renews_the_time_to_live(
         pytest.param(b"\x01" + bytes(layout.WINDOW_SIZE), id="long"),
     ],
 )
-async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(
-    store: RedisSessionStore, position: int, value: bytes
-) -> None:
+async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(store, position, value):
     """Neither direction takes it for an empty history or overwrites it with one."""
     key = keys_of(store)[position]
     await store.client.execute("SET", key, value)
@@ -117,12 +106,10 @@ async def test_an_unreadable_window_is_an_error_and_stays_as_it_is(
 
 
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [b"x"], [b"x", b"y"], [1, 2], [b"x"] * 3])
-async def test_an_answer_of_another_shape_is_an_error(
-    store: RedisSessionStore, reply: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_of_another_shape_is_an_error(store, reply, monkeypatch):
     """Whatever Redis says that is not two windows, or not a confirmation, blocks."""
 
-    async def run(*_: object) -> object:
+    async def run(*_):
         return reply if reply != 1 else 2
 
     monkeypatch.setattr(store.client, "run", run)
@@ -133,7 +120,7 @@ async def test_an_answer_of_another_shape_is_an_error(
         await store.complete(SENT)
 
 
-async def test_a_server_that_may_evict_is_refused(brittle: RedisSessionStore) -> None:
+async def test_a_server_that_may_evict_is_refused(brittle):
     """The message names the command to run; once run, the server is accepted."""
     await brittle.client.execute("CONFIG", "SET", "maxmemory", str(2**30))
     await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -144,14 +131,14 @@ async def test_a_server_that_may_evict_is_refused(brittle: RedisSessionStore) ->
     await brittle.verify()
 
 
-async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessionStore) -> None:
+async def test_a_server_that_begins_to_evict_judges_no_call(brittle):
     """Reconfigured under way, or replaced by a replica with other settings; and back again."""
     await brittle.verify()
     await brittle.client.execute("CONFIG", "SET", "maxmemory", str(2**30))
     await brittle.client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     watching = asyncio.create_task(brittle.watch(0))
 
-    async def refused() -> bool:
+    async def refused():
         await asyncio.sleep(0)
         try:
             await brittle.attempt(SEND)
@@ -168,7 +155,7 @@ async def test_a_server_that_begins_to_evict_judges_no_call(brittle: RedisSessio
     watching.cancel()
 
 
-async def test_a_full_server_refuses_and_forgets_nothing(brittle: RedisSessionStore) -> None:
+async def test_a_full_server_refuses_and_forgets_nothing(brittle):
     """Under noeviction a write beyond the limit is an error; afterwards the history is there."""
     await brittle.attempt(SEND)
     await brittle.client.execute("CONFIG", "SET", "maxmemory", "1")
@@ -176,19 +163,18 @@ async def test_a_full_server_refuses_and_forgets_nothing(brittle: RedisSessionSt
         await brittle.attempt(SEND)
 
     await brittle.client.execute("CONFIG", "SET", "maxmemory", "0")
-    window = (await brittle.attempt(SEND)).session
-    assert window.attempted[ROLES.index(Role.SEND)] == 1
+    assert (await brittle.attempt(SEND)).session.attempted[ROLES.index(Role.SEND)] == 1
 
 
 @pytest.mark.parametrize("version", ["", "6.0.16", "5.9", "six.two"])
-def test_an_old_server_is_refused(version: str) -> None:
+def test_an_old_server_is_refused(version):
     """Below 6.2, or silent about it."""
     with pytest.raises(StateError, match=r"needs 6\.2"):
         check_version({"redis_version": version})
 
 
 @pytest.mark.parametrize("tenant", ["default", "a}b{c", "", "{}", "ü" * 200, "%7D"])
-def test_both_keys_of_a_call_are_in_one_hash_slot(tenant: str) -> None:
+def test_both_keys_of_a_call_are_in_one_hash_slot(tenant):
     """The first brace pair of either key is the same non-empty tag, whatever the tenant is."""
     first, second, *_ = layout.Keys("ns").of(Identity("a}{b", "c}{d", tenant=tenant))
 

@@ -1,20 +1,13 @@
 """Marks of unlabelled results outlive processes, and are never fewer than they should be."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from guard.store.continuity import DiskMarks
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ALICE, BOB = ("default", "alice"), ("default", "bob")
 
 
-def test_a_mark_is_known_to_whoever_opens_the_file_next(tmp_path: Path) -> None:
+def test_a_mark_is_known_to_whoever_opens_the_file_next(tmp_path):
     """A worker that is killed takes none along."""
     DiskMarks(tmp_path / "marks").add(ALICE, 2)
 
@@ -25,7 +18,7 @@ def test_a_mark_is_known_to_whoever_opens_the_file_next(tmp_path: Path) -> None:
     assert after.take(BOB) == 0
 
 
-def test_a_mark_of_one_worker_is_pending_at_the_others_at_once(tmp_path: Path) -> None:
+def test_a_mark_of_one_worker_is_pending_at_the_others_at_once(tmp_path):
     """They look at one byte, before each call."""
     one, other = DiskMarks(tmp_path / "marks"), DiskMarks(tmp_path / "marks")
     before = other.pending[0]
@@ -35,7 +28,7 @@ def test_a_mark_of_one_worker_is_pending_at_the_others_at_once(tmp_path: Path) -
     assert other.take(ALICE) == 1
 
 
-def test_what_the_store_has_is_forgotten_everywhere(tmp_path: Path) -> None:
+def test_what_the_store_has_is_forgotten_everywhere(tmp_path):
     """And then nobody looks into the file any more."""
     one, other = DiskMarks(tmp_path / "marks"), DiskMarks(tmp_path / "marks")
     one.add(ALICE, 1)
@@ -47,7 +40,7 @@ def test_what_the_store_has_is_forgotten_everywhere(tmp_path: Path) -> None:
     assert (other.pending[0], other.total()) == (0, 0)
 
 
-def test_two_attempts_at_once_do_not_carry_the_same_marks(tmp_path: Path) -> None:
+def test_two_attempts_at_once_do_not_carry_the_same_marks(tmp_path):
     """What one of them could not write is there for the next."""
     marks = DiskMarks(tmp_path / "marks")
     marks.add(ALICE, 2)
@@ -58,7 +51,7 @@ def test_two_attempts_at_once_do_not_carry_the_same_marks(tmp_path: Path) -> Non
     assert (first, second, marks.take(ALICE)) == (2, 0, 2)
 
 
-def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_says_so(tmp_path):
     """Whoever asked releases nothing then."""
     marks = DiskMarks(tmp_path / "marks")
     (tmp_path / "marks").mkdir()
@@ -69,7 +62,7 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         marks.take(ALICE)
 
 
-def test_only_its_user_reads_who_has_marks(tmp_path: Path) -> None:
+def test_only_its_user_reads_who_has_marks(tmp_path):
     """Principals have names."""
     DiskMarks(tmp_path / "marks").add(ALICE, 1)
 

@@ -1,18 +1,12 @@
 """Seeded attempts to tamper with an audit log, each of which the verifier has to find."""
 
-from __future__ import annotations
-
 import json
 import random
-from typing import TYPE_CHECKING, Final
 
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.audit_tree import CHECKPOINTS, FIELD_NUMBER, Signer, leaf_hash, verify
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-KINDS: Final = (
+KINDS = (
     "change",
     "remove",
     "swap",
@@ -24,12 +18,12 @@ KINDS: Final = (
     "take a process away",
     "forge a checkpoint",
 )
-UNTOUCHED: Final = ""
-_LINES: Final = 40
-_SEED: Final = b"audit tampering, a key of no deployment"
+UNTOUCHED = ""
+_LINES = 40
+_SEED = b"audit tampering, a key of no deployment"
 
 
-def is_found(directory: Path, kind: str, seed: int) -> bool:
+def is_found(directory, kind, seed):
     """Return whether ``guard audit verify`` finds what was done to a log."""
     rng = random.Random(f"{seed}:{kind}")
     path, anchors = _written(directory, rng)
@@ -37,7 +31,7 @@ def is_found(directory: Path, kind: str, seed: int) -> bool:
     return not verify([path], Signer(_SEED).verifier, anchors if kept else ()).is_sound
 
 
-def _written(place: Path, rng: random.Random) -> tuple[Path, list[str]]:
+def _written(place, rng):
     """Write a log as two processes do, one after the other; return it with its anchors."""
     path, anchors = place / "audit.jsonl", []
     for process in range(2):
@@ -53,7 +47,7 @@ def _written(place: Path, rng: random.Random) -> tuple[Path, list[str]]:
     return path, anchors
 
 
-def _tampered(path: Path, kind: str, rng: random.Random) -> bool:
+def _tampered(path, kind, rng):
     """Tamper with a log; return whether its verifier has an anchor."""
     lines = path.read_bytes().splitlines()
     notes = path.with_name(path.name + CHECKPOINTS)
@@ -94,10 +88,10 @@ def _tampered(path: Path, kind: str, rng: random.Random) -> bool:
     return kind == "roll back"
 
 
-def _renumbered(lines: list[bytes], place: int) -> list[bytes]:
+def _renumbered(lines, place):
     """Take a line away and close the gap in the numbers."""
     taken = json.loads(lines[place])
-    rest: list[bytes] = []
+    rest = []
     for line in [*lines[:place], *lines[place + 1 :]]:
         entry = json.loads(line)
         if entry["log"] == taken["log"] and entry[FIELD_NUMBER] > taken[FIELD_NUMBER]:
@@ -106,11 +100,11 @@ def _renumbered(lines: list[bytes], place: int) -> list[bytes]:
     return rest
 
 
-def _up_to(lines: list[bytes], note: bytes) -> list[bytes]:
+def _up_to(lines, note):
     """Return the lines that a checkpoint covers, and those of processes before it."""
     origin, size = json.loads(note)["note"].split("\n")[:2]
     log = origin.rpartition("/")[2]
-    kept: list[bytes] = []
+    kept = []
     for line in lines:
         entry = json.loads(line)
         kept.append(line)
@@ -119,7 +113,7 @@ def _up_to(lines: list[bytes], note: bytes) -> list[bytes]:
     return kept
 
 
-def _change_and_sign(lines: list[bytes], place: int, signer: Signer, notes: Path) -> None:
+def _change_and_sign(lines, place, signer, notes):
     """Change a line, and write the checkpoints anew with another key."""
     entry = json.loads(lines[place])
     lines[place] = json.dumps(entry | {"value": 0}).encode()

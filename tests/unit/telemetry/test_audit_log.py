@@ -1,7 +1,5 @@
 """The audit log: whole lines, no argument text, set aside and removed in time, fail closed."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

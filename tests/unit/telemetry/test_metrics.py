@@ -73,10 +73,14 @@ def sample(metrics, series, /, **labels):
     return metrics.registry.get_sample_value(series, labels)
 
 
-def test_a_decision_is_counted_by_action_role_rule_and_mode():
-    """The deciding rule is the first whose effect the action is."""
-    metrics = PrometheusMetrics(POLICY)
+@pytest.fixture
+def metrics():
+    """Return the metrics under a policy with two rules."""
+    return PrometheusMetrics(POLICY)
 
+
+def test_a_decision_is_counted_by_action_role_rule_and_mode(metrics):
+    """The deciding rule is the first whose effect the action is."""
     metrics.decision(record(decided_by=("two", "no-outside")))
     metrics.decision(record(decided_by=("two",)))
 
@@ -95,19 +99,16 @@ def test_a_decision_is_counted_by_action_role_rule_and_mode():
         *(((), code, code) for code in sorted(DECIDED_WITHOUT_RULE)),
     ],
 )
-def test_the_rule_label_is_from_a_closed_set(decided_by, code, expected):
+def test_the_rule_label_is_from_a_closed_set(decided_by, code, expected, metrics):
     """Rule ids come from the policy, codes from the guard; anything else is `other`."""
-    metrics = PrometheusMetrics(POLICY)
-
     metrics.decision(record(decided_by=decided_by, code=code))
 
     labels = {"action": "block", "role": "send", "rule": expected, "mode": "enforce"}
     assert sample(metrics, "guard_decisions_total", **labels) == 1
 
 
-def test_no_client_can_make_new_series():
+def test_no_client_can_make_new_series(metrics):
     """Tools, sessions, stages, codes and rule ids that nobody declared add no time series."""
-    metrics = PrometheusMetrics(POLICY)
 
     def feed(number):
         metrics.decision(record(session=f"s{number}", tool=f"t{number}", score=0.3))
@@ -138,19 +139,15 @@ def test_no_client_can_make_new_series():
         pytest.param("gone", True, "other", id="mapped by a policy that was just replaced"),
     ],
 )
-def test_the_tool_label_is_what_the_policy_wrote(tool, mapped, expected):
+def test_the_tool_label_is_what_the_policy_wrote(tool, mapped, expected, metrics):
     """A client's own spelling never becomes a label."""
-    metrics = PrometheusMetrics(POLICY)
-
     metrics.decision(record(tool=tool, mapped=mapped))
 
     assert sample(metrics, "guard_tool_decisions_total", tool=expected, action="block") == 1
 
 
-def test_what_a_rate_is_taken_of_begins_at_zero():
+def test_what_a_rate_is_taken_of_begins_at_zero(metrics):
     """A counter that appears with its first event hides that event from every rate."""
-    metrics = PrometheusMetrics(POLICY)
-
     for labels in (
         {"tool": "mail_*", "action": "block"},
         {"tool": "unmapped", "action": "ask"},

@@ -1,7 +1,5 @@
 """Destinations: attack classes as truth tables, and the properties of canonical forms."""
 
-from __future__ import annotations
-
 import string
 
 import pytest
@@ -26,7 +24,7 @@ BAD = "malformed"
 CYRILLIC_A = "\N{CYRILLIC SMALL LETTER A}"
 
 
-def shown(value: object) -> list[str]:
+def shown(value):
     """Return the canonical forms, with one word for every malformed destination."""
     return [BAD if d.kind == BAD else d.canonical for d in read_destinations(value)]
 
@@ -60,7 +58,7 @@ def shown(value: object) -> list[str]:
         ("sip:a@example.com:5060", ["a@example.com"]),
     ],
 )
-def test_a_mailbox_has_one_canonical_form(text: str, expected: list[str]) -> None:
+def test_a_mailbox_has_one_canonical_form(text, expected):
     """Case, tags, trailing dots, widths and IDNA forms do not make another mailbox."""
     assert shown(text) == expected
 
@@ -86,7 +84,7 @@ def test_a_mailbox_has_one_canonical_form(text: str, expected: list[str]) -> Non
         ('"open a@example.com', [BAD]),
     ],
 )
-def test_a_list_of_recipients_is_read_completely(text: str, expected: list[str]) -> None:
+def test_a_list_of_recipients_is_read_completely(text, expected):
     """Every recipient counts, display names count as nothing, header lines are malformed."""
     assert shown(text) == expected
 
@@ -126,7 +124,7 @@ def test_a_list_of_recipients_is_read_completely(text: str, expected: list[str])
         "a@012.0.0.1",
     ],
 )
-def test_an_address_that_reads_two_ways_is_malformed(text: str) -> None:
+def test_an_address_that_reads_two_ways_is_malformed(text):
     """What two programs may send to two places is refused, and nothing else is made of it."""
     assert set(shown(text)) == {BAD}
 
@@ -134,7 +132,7 @@ def test_an_address_that_reads_two_ways_is_malformed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["<@a,@b:user@example.com>", "a@example.com, b@x@evil.example", "a@x.example,@,"]
 )
-def test_one_bad_recipient_leaves_a_malformed_destination(text: str) -> None:
+def test_one_bad_recipient_leaves_a_malformed_destination(text):
     """A list with an unreadable recipient cannot pass for the readable ones."""
     assert BAD in shown(text)
 
@@ -169,7 +167,7 @@ def test_one_bad_recipient_leaves_a_malformed_destination(text: str) -> None:
         ("slack://general", "slack://general/", "general"),
     ],
 )
-def test_a_url_has_one_canonical_form(text: str, expected: str, host: str) -> None:
+def test_a_url_has_one_canonical_form(text, expected, host):
     """A URL's host is the one that a client connects to, whatever stands around it."""
     (found,) = read_destinations(text)
     assert (found.kind, found.canonical.partition("#")[0], found.host) == ("url", expected, host)
@@ -185,7 +183,7 @@ def test_a_url_has_one_canonical_form(text: str, expected: str, host: str) -> No
         "https://h.example/%61/b",
     ],
 )
-def test_what_a_canonical_form_leaves_out_is_part_of_identity(other: str) -> None:
+def test_what_a_canonical_form_leaves_out_is_part_of_identity(other):
     """Its host is told it, so two URLs that differ in it are two; lists speak of the URL."""
     plain, told, again = (read_url(text) for text in ("https://h.example/a/b", other, other + "x"))
 
@@ -206,7 +204,7 @@ def test_what_a_canonical_form_leaves_out_is_part_of_identity(other: str) -> Non
         "https://h.example/a/b?x=%7e",
     ],
 )
-def test_what_tells_a_host_nothing_is_left_out(other: str) -> None:
+def test_what_tells_a_host_nothing_is_left_out(other):
     """Case, default ports, empty parts and escaped signs."""
     assert "#" not in read_url(other).canonical
 
@@ -241,13 +239,13 @@ def test_what_tells_a_host_nothing_is_left_out(other: str) -> None:
         "view-source:https://evil.example/",
     ],
 )
-def test_a_url_that_reads_two_ways_is_malformed(text: str) -> None:
+def test_a_url_that_reads_two_ways_is_malformed(text):
     """What clients take apart differently, or what names no receiver, is refused."""
     assert BAD in shown(text)
     assert "url" not in {d.kind for d in read_destinations(text)}
 
 
-def test_a_short_number_behind_an_at_sign_is_no_second_destination() -> None:
+def test_a_short_number_behind_an_at_sign_is_no_second_destination():
     """As an address it is in 0.0.0.0/8; axes of a font have such numbers, mailboxes have not."""
     font = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
 
@@ -281,9 +279,7 @@ def test_a_short_number_behind_an_at_sign_is_no_second_destination() -> None:
         (True, BAD, None),
     ],
 )
-def test_other_destinations_are_told_by_their_shape(
-    text: object, kind: str, canonical: str | None
-) -> None:
+def test_other_destinations_are_told_by_their_shape(text, kind, canonical):
     """Hosts, IP addresses and opaque handles each have their own canonical form."""
     (found,) = read_destinations(text)
     assert found.kind == kind
@@ -303,19 +299,19 @@ def test_other_destinations_are_told_by_their_shape(
         ([{"name": "Jane"}, "a@x.example"], [BAD, "a@x.example"]),
     ],
 )
-def test_lists_and_objects_are_read_to_the_bottom(value: object, expected: list[str]) -> None:
+def test_lists_and_objects_are_read_to_the_bottom(value, expected):
     """No nesting hides a recipient, and an object without an address is malformed."""
     assert sorted(shown(value)) == sorted(expected)
 
 
-def test_a_homoglyph_domain_never_equals_the_latin_one() -> None:
+def test_a_homoglyph_domain_never_equals_the_latin_one():
     """A Cyrillic letter stays an A-label and does not match the pattern of its look-alike."""
     (found,) = read_destinations(f"a@ex{CYRILLIC_A}mple.com")
     assert found.host.startswith("xn--")
     assert not PatternSet.parse(["example.com"])(found)
 
 
-def test_too_many_destinations_end_in_a_malformed_one() -> None:
+def test_too_many_destinations_end_in_a_malformed_one():
     """Overflow never frees what comes after the limit."""
     many = [f"u{index}@example.com" for index in range(READ_LIMIT + 10)]
     for value in (many, ",".join(many)):
@@ -355,7 +351,7 @@ def test_too_many_destinations_end_in_a_malformed_one() -> None:
         ("file:///etc/hosts", []),
     ],
 )
-def test_addresses_are_found_in_free_text(text: str, expected: list[str]) -> None:
+def test_addresses_are_found_in_free_text(text, expected):
     """Mail addresses, URLs and IP addresses are found; host names and handles are not."""
     found = find_destinations(text)
     assert [BAD if d.kind == BAD else d.canonical for d in found] == expected
@@ -366,7 +362,7 @@ def test_addresses_are_found_in_free_text(text: str, expected: list[str]) -> Non
     ["@", "a@a.", "://", "a://", '"', '\\"', '"\\"', "1.", "1.1.1.1 ", "::", "a:", "%41", "(", "<",
      "a+", "ａ", "\u0301\u0323", "a@[", "x.y@", "https://a,", ",", " ", "1::g "],
 )  # fmt: skip
-def test_hostile_text_is_read_in_bounded_work(unit: str) -> None:
+def test_hostile_text_is_read_in_bounded_work(unit):
     """A long run of one unit ends, in a bounded number of destinations; a blow-up would hang."""
     text = unit * (300_000 // len(unit))
     assert len(find_destinations(text)) <= FIND_LIMIT + 1
@@ -375,12 +371,12 @@ def test_hostile_text_is_read_in_bounded_work(unit: str) -> None:
     assert len(read_destinations("https://a" + declared)) <= READ_LIMIT + 1
 
 
-def test_a_declared_text_beyond_the_limit_is_malformed() -> None:
+def test_a_declared_text_beyond_the_limit_is_malformed():
     """A list too long to read is not read in part."""
     assert shown("a@example.com," + " " * TEXT_LIST_LIMIT) == [BAD]
 
 
-def test_a_text_of_too_many_candidates_is_malformed() -> None:
+def test_a_text_of_too_many_candidates_is_malformed():
     """A flood of candidates that are no address cannot hide one behind the limit."""
     found = find_destinations("@a.b " * (CANDIDATE_LIMIT + 1) + "x@evil.example")
     assert [d.kind for d in found] == [BAD]
@@ -426,9 +422,7 @@ def test_a_text_of_too_many_candidates_is_malformed() -> None:
         ("bücher.example", ["a@xn--bcher-kva.example"], ["a@bucher.example"]),
     ],
 )
-def test_a_pattern_matches_what_it_names_and_nothing_else(
-    pattern: str, yes: list[str], no: list[str]
-) -> None:
+def test_a_pattern_matches_what_it_names_and_nothing_else(pattern, yes, no):
     """Each form has its truth table."""
     patterns = PatternSet.parse([pattern])
     for text, expected in [(t, True) for t in yes] + [(t, False) for t in no]:
@@ -466,7 +460,7 @@ def test_a_pattern_matches_what_it_names_and_nothing_else(
         ("exam_ple..com", "`handle:VALUE`"),
     ],
 )
-def test_a_text_that_is_no_pattern_is_refused_with_a_suggestion(text: str, suggestion: str) -> None:
+def test_a_text_that_is_no_pattern_is_refused_with_a_suggestion(text, suggestion):
     """The message names the text and says what would be right."""
     with pytest.raises(ValueError, match="destination pattern") as error:
         parse_pattern(text)
@@ -502,7 +496,7 @@ JSON = st.recursive(
 @example(text='""a""')
 @example(text="example.com\xa0")
 @example(text="::1%eth0%40")
-def test_canonicalising_a_canonical_form_gives_itself(text: str) -> None:
+def test_canonicalising_a_canonical_form_gives_itself(text):
     """Reading is idempotent for every kind that can be read, declared or found."""
     for destination in (*read_destinations(text), *find_destinations(text)):
         if destination.kind != BAD:
@@ -510,9 +504,7 @@ def test_canonicalising_a_canonical_form_gives_itself(text: str) -> None:
 
 
 @given(host=HOSTS, local=LOCALS, port=st.integers(0, 65535), path=st.text(max_size=10))
-def test_canonical_mail_and_urls_are_fixed_points(
-    host: str, local: str, port: int, path: str
-) -> None:
+def test_canonical_mail_and_urls_are_fixed_points(host, local, port, path):
     """Well-formed mail addresses, hosts and URLs are read, and read again as themselves."""
     for text in (f"{local.upper()}+x@{host.upper()}", f"HTTP://{host}:{port}/{path!a}", host):
         for found in read_destinations(text):
@@ -523,7 +515,7 @@ def test_canonical_mail_and_urls_are_fixed_points(
 
 
 @given(address=st.ip_addresses())
-def test_ip_addresses_are_fixed_points(address: object) -> None:
+def test_ip_addresses_are_fixed_points(address):
     """An IP address is one destination, bare, in a URL and in a mail domain."""
     (bare,) = read_destinations(str(address))
     assert bare.kind == "ip"
@@ -535,7 +527,7 @@ def test_ip_addresses_are_fixed_points(address: object) -> None:
 
 
 @given(value=JSON)
-def test_no_value_makes_reading_fail(value: object) -> None:
+def test_no_value_makes_reading_fail(value):
     """Arbitrary JSON gives destinations and never an exception."""
     for destination in read_destinations(value):
         assert destination.kind in {"mail", "url", "host", "ip", "handle", BAD}
@@ -543,7 +535,7 @@ def test_no_value_makes_reading_fail(value: object) -> None:
 
 @given(text=st.text(st.characters(codec=None), max_size=80))
 @example(text="a@\ud800.example \ud800://x")
-def test_no_text_makes_finding_or_parsing_fail(text: str) -> None:
+def test_no_text_makes_finding_or_parsing_fail(text):
     """Arbitrary text, surrogates included, gives destinations, a pattern or a ValueError."""
     for destination in (*find_destinations(text), *read_destinations(text)):
         assert len(destination.canonical) <= 8192
@@ -556,9 +548,7 @@ def test_no_text_makes_finding_or_parsing_fail(text: str) -> None:
 
 
 @given(mails=st.lists(MAILS, min_size=1, max_size=5), data=st.data())
-def test_display_names_and_separators_never_change_the_addresses(
-    mails: list[str], data: st.DataObject
-) -> None:
+def test_display_names_and_separators_never_change_the_addresses(mails, data):
     """However recipients are dressed and joined, the same set is read."""
     dress = st.sampled_from(["{}", "<{}>", "Jane Doe <{}>", '"Doe, Jane" <{}>', "{} (a note)"])
     join = st.sampled_from([",", ", ", "; ", "\n", "\r\n", ",,", " ,\n "])
@@ -569,7 +559,7 @@ def test_display_names_and_separators_never_change_the_addresses(
 
 
 @given(host=HOSTS, label=LABELS)
-def test_a_sub_domain_never_matches_the_exact_pattern(host: str, label: str) -> None:
+def test_a_sub_domain_never_matches_the_exact_pattern(host, label):
     """Only a wildcard spans sub-domains, and it does not span its own parent."""
     host = f"{host}.test"
     exact, wild = PatternSet.parse([host]), PatternSet.parse([f"*.{host}"])
@@ -585,9 +575,7 @@ def test_a_sub_domain_never_matches_the_exact_pattern(host: str, label: str) -> 
     upper=st.booleans(),
     dot=st.sampled_from(["", "."]),
 )
-def test_matching_ignores_case_trailing_dot_and_idna_form(
-    label: str, upper: bool, dot: str
-) -> None:
+def test_matching_ignores_case_trailing_dot_and_idna_form(label, upper, dot):
     """A host is the same in capitals, with a trailing dot and as A-labels."""
     host = f"{label}.example"
     (base,) = read_destinations(f"a@{host}")
@@ -604,7 +592,7 @@ WITHOUT_HOSTS = st.lists(st.sampled_from([*"aB1.!/&# \n\x1c", "ab.cd", "10.1", "
 
 
 @given(text=st.text(st.characters(max_codepoint=127), max_size=80) | WITHOUT_HOSTS)
-def test_a_text_without_a_sign_of_a_host_is_passed_over_and_has_none(text: str) -> None:
+def test_a_text_without_a_sign_of_a_host_is_passed_over_and_has_none(text):
     """The short cut frees nobody: the search itself would have found nothing."""
     found = [*find_values(text, disguised=False).plain] if names_no_host(text) else []
     assert all(value.startswith("handle:") for value in found)

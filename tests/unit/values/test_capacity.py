@@ -1,7 +1,5 @@
 """How much a URL could tell its host grows with what it says, in any coding."""
 
-from __future__ import annotations
-
 import base64
 
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from guard.values.capacity import carried_bits, registered
 
 
-def test_words_tell_less_than_what_is_drawn_at_random() -> None:
+def test_words_tell_less_than_what_is_drawn_at_random():
     """A page's name is cheap, a token is not; scheme and registered name say nothing."""
     assert carried_bits("https://example.com/") == 0
     assert carried_bits("https://docs.example.com/guide/install") < 50
@@ -19,7 +17,7 @@ def test_words_tell_less_than_what_is_drawn_at_random() -> None:
 
 
 @given(st.binary(min_size=8, max_size=64))
-def test_no_coding_tells_more_than_is_counted(data: bytes) -> None:
+def test_no_coding_tells_more_than_is_counted(data):
     """What is counted is no less than what was put in, but for words."""
     coded = base64.b16encode(data).decode()
 
@@ -28,6 +26,6 @@ def test_no_coding_tells_more_than_is_counted(data: bytes) -> None:
     assert counted >= 8 * len(data) * 0.9 or not any(map(str.isdigit, coded)) or coded.isdigit()
 
 
-def test_hosts_of_one_owner_share_a_counter() -> None:
+def test_hosts_of_one_owner_share_a_counter():
     """Labels in front of the registered name are the owner's to make up."""
     assert registered("a.b.example.com") == registered("c.example.com.") == "example.com"

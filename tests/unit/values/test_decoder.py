@@ -188,7 +188,7 @@ def test_a_short_text_without_escapes_has_no_other_reading(text):
     assert set(decoder._recursive(text, decoder.CONTENT)) <= {text}
 
 
-def test_threads_unpack_zstd_at_the_same_time() -> None:
+def test_threads_unpack_zstd_at_the_same_time():
     """A decoder that threads shared would return the bytes of nobody, and hide what is in them."""
     texts = [bytes([65 + number]) * 200_000 for number in range(4)]
     packed = [zstandard.ZstdCompressor().compress(text) for text in texts]

@@ -1,7 +1,5 @@
 """What a policy declares to make no difference between receivers, and nothing else, is folded."""
 
-from __future__ import annotations
-
 import pytest
 
 from guard.core.labels import LabelSet

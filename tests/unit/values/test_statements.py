@@ -1,10 +1,7 @@
 """Statements that may reach outside their database count; others, and sentences, do not."""
 
-from __future__ import annotations
-
 import random
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,9 +9,6 @@ from guard.core.work import LIMIT, WorkBudget, WorkExceededError, within
 from guard.values import statements
 from guard.values.statements import statements_in, writes_values
 from lab.trust.receivers import CUT, DISGUISES, FUNCTIONS, QUOTED, STATEMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOST = "elsewhere.test"
 SPLIT_DIFFERENTLY = (
@@ -51,7 +45,7 @@ OTHER = (
 )
 
 
-def attempts() -> Iterator[str]:
+def attempts():
     """Yield statements that reach outside, in the disguises that servers accept."""
     for text in (*STATEMENTS, *CUT):
         for disguise in DISGUISES.values():
@@ -165,7 +159,7 @@ def test_whether_a_statement_writes_is_read_from_it(text, writes):
         ("_parser", lambda: lambda _text, _dialect: []),
     ],
 )
-def test_with_a_part_of_the_reading_off_attempts_pass(monkeypatch: Any, name: str, off: Any):
+def test_with_a_part_of_the_reading_off_attempts_pass(monkeypatch, name, off):
     """Nodes inside a statement, signs that servers read differently, and the parser matter."""
     monkeypatch.setattr(statements, "_read", statements._read.__wrapped__)
     monkeypatch.setattr(statements, name, off)
@@ -204,8 +198,6 @@ def test_statements_have_a_budget_per_message():
         ("Install the update; load the page", False),
     ],
 )
-def test_statements_of_words_alone_are_read_in_undeclared_arguments(
-    text: str, reaches: bool
-) -> None:
+def test_statements_of_words_alone_are_read_in_undeclared_arguments(text, reaches):
     """A statement without literals reaches outside as well; a sentence does not."""
     assert bool(list(statements_in(text, "note"))) is reaches

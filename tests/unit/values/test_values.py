@@ -1,7 +1,5 @@
 """What makes the search for values quick must not make it find less."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +58,7 @@ def test_every_id_is_found_although_only_words_with_digits_are_looked_at(text):
     assert set(expected) <= set(values.find_values(text, disguised=False).plain)
 
 
-def test_a_handle_in_letters_that_look_alike_is_another() -> None:
+def test_a_handle_in_letters_that_look_alike_is_another():
     """Who was named in Latin letters is not who is written with a Cyrillic one among them."""
     plain, alike = (
         Destination("handle", text) for text in ("@pat", "@p\N{CYRILLIC SMALL LETTER A}t")
@@ -75,13 +73,13 @@ def test_a_handle_in_letters_that_look_alike_is_another() -> None:
 
 @pytest.mark.parametrize("text", ["{}.", "{}...", "see {}.", "_{}_", "**{}**.", "({}.)", "{}, too"])
 @pytest.mark.parametrize("name", ["evil/figures", "evil-org/a.b", "e/x_y"])
-def test_a_sentence_ends_behind_a_name(text: str, name: str) -> None:
+def test_a_sentence_ends_behind_a_name(text, name):
     """A full stop, or emphasis, is no part of a repository's name."""
     assert f"handle:{name}" in values.find_values(text.format(name)).plain
 
 
 @pytest.mark.parametrize("text", ["to=first.last@partner.test", "x?mail=ann@partner.test&y=1"])
-def test_a_name_before_an_equals_sign_is_no_part_of_an_address(text: str) -> None:
+def test_a_name_before_an_equals_sign_is_no_part_of_an_address(text):
     """Of a text in which the address is one of several things."""
     found = [one.canonical for one in values.find_destinations(f"see {text}")]
     assert found == [text.partition("=")[2].partition("&")[0]]

@@ -1,7 +1,5 @@
 """Answers of graph memories: read, reordered, annotated and compared."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Budgets at which an attack is found, and at which there is none."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is told of a comparison, and whose structure makes the difference."""
 
-from __future__ import annotations
-
 from itertools import count
 
 from guard.extensions.graph_memory.comparison import Comparison, note_on, whose_structure
@@ -80,17 +78,6 @@ def test_no_more_is_tried_than_there_is_time_for():
     found = compared(ledger, grounding)
     assert whose_structure(PageRank(), ledger, grounding, found, lambda: False) is None
     assert whose_structure(PageRank(), ledger, grounding, found).principal == "peer"
-
-
-def test_what_rose_fell_and_fell_out():
-    """Each once, with the orders cut to what a person reads."""
-    found = Comparison(("x", "b", "a"), ("a", "b", "c"), (None, 1, 0))
-    told = found.document()
-    assert (told["rose"], told["fell"], told["fell_out"]) == (["x"], ["a"], ["c"])
-    assert found.order == (2, 1)
-    many = Comparison(("n" * 500,) * 50, (), (None,) * 50).document()
-    assert len(many["served"]) == 20
-    assert len(many["served"][0]) == 80
 
 
 def test_a_name_cannot_speak_for_the_guard():

@@ -1,7 +1,5 @@
 """Parameters of a store's selector, found from its recorded answers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The structural ledger: two graphs of one sequence of writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,30 +285,6 @@ def test_a_long_chain_of_merges_is_walked_once():
     made = ledger(edge("a", "n0"), *merges)
     assert edges(made, made.full) == [("a", f"n{size}", 1.0)]
     assert set(made._full.alias.values()) == {made.number(f"n{size}")}
-
-
-def test_many_deletions_look_at_the_edges_of_their_node_alone():
-    """The list of all edges is not made again for each."""
-    made = ledger(*(edge(f"a{n}", "b") for n in range(50)))
-    slots = made._full.slots
-    made.extend(Write(Change.DELETE_NODE, f"a{n}", writer=PEER) for n in range(50))
-    assert made._full.slots is slots
-    assert edges(made, made.full) == []
-    assert len(edges(made, made.authentic)) == 50
-
-
-def test_what_falls_together_is_folded_once(monkeypatch):
-    """A call that writes to many texts at once has the graph made again one time."""
-    sources = [Write(Change.NODE, f"text {n}", writer=US) for n in range(30)]
-    derived = [edge("a", f"b{n}", parents=(f"text {n}",)) for n in range(30)]
-    made = ledger(*sources, *derived)
-    folded, fold = [], Ledger._folded_of
-    monkeypatch.setattr(
-        Ledger, "_folded_of", lambda self, numbers: folded.append(1) or fold(self, numbers)
-    )
-    made.extend(Write(Change.NODE, f"text {n}", writer=PEER) for n in range(30))
-    assert edges(made, made.authentic) == []
-    assert len(folded) <= 2
 
 
 def test_what_a_stranger_took_away_is_known_until_somebody_who_counts_writes_it_again():

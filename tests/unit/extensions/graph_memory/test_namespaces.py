@@ -1,7 +1,5 @@
 """Namespaces: nothing that does not count is written into, or asked of, an authenticated one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

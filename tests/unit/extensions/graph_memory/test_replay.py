@@ -1,7 +1,5 @@
 """The comparison of what was served with what authenticated structure serves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

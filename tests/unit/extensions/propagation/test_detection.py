@@ -63,18 +63,14 @@ async def test_a_finding_asks_before_what_follows_is_sent(agent, store, seal):
 
     labels = LabelOperator(store, seal, StateLimits())
     await labels.approve(classified.call.id, agent.at, Grant())
-    granted = await bob.send(["ops@partner.test"], body=body)
-    assert granted.action is Action.ALLOW
+    assert (await bob.send(["ops@partner.test"], body=body)).action is Action.ALLOW
 
 
-async def test_without_the_section_nothing_is_asked(store, seal, tmp_path):
+async def test_without_the_section_nothing_is_asked(store, seal, policy_from):
     """The switch is the policy's: a finding of a watch that runs anyway changes no verdict."""
-    from guard.policy import load_policies
     from tests.unit.provenance.agents import POLICY
 
-    path = tmp_path / "without.yaml"
-    path.write_text(POLICY + "propagation: {events: 1000}\n", encoding="utf-8")
-    agent = Agent(guard_on(store, load_policies([path])))
+    agent = Agent(guard_on(store, policy_from(POLICY + "propagation: {events: 1000}\n")))
     await poison(agent)
     done = await watch(store, seal).round(NOW)
     bob = agent.as_principal("bob").in_session("b")
@@ -283,7 +279,6 @@ def test_what_follows_from_a_finding_is_one():
     copy = detector.judge(event(2, edges=(Edge(bad.node, Kind.RUN),)))
     alike = detector.judge(event(3, edges=(Edge(bad.node, Kind.RESEMBLANCE),)))
 
-    assert copy is not None
     assert copy.follows == bad.node
     assert alike is None
 

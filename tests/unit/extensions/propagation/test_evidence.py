@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.core.model import Destination, DestinationStatus
+from guard.core.model import DestinationStatus
 from guard.extensions.propagation.evidence import (
     RUN,
     evident_values,
@@ -19,7 +19,7 @@ from guard.extensions.propagation.evidence import (
 WORDS = [f"w{chr(97 + a)}{chr(97 + b)}" for a in range(26) for b in range(26)]
 
 
-def anything(destination: Destination) -> bool:
+def anything(destination):
     """Take every destination as evidence."""
     del destination
     return True

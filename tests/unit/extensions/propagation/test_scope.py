@@ -83,10 +83,14 @@ def graph():
     )
 
 
-def test_items_stand_by_tier_and_then_by_what_carries_on(graph):
-    """R is 0.5 P + 0.3 spread + 0.2 conflict, each as the graph has it."""
-    scope = scope_of(graph, [RULE])
+@pytest.fixture
+def scope(graph):
+    """Return what the rule has reached."""
+    return scope_of(graph, [RULE])
 
+
+def test_items_stand_by_tier_and_then_by_what_carries_on(scope):
+    """R is 0.5 P + 0.3 spread + 0.2 conflict, each as the graph has it."""
     assert [(one.reached.place, one.reached.tier, one.priority) for one in scope.items] == [
         (RULE, Tier.CONFIRMED, pytest.approx(0.5 + 0.3 + 0.2)),
         (COPY, Tier.CONFIRMED, pytest.approx(0.5 + 0.3 * 2 / 3, abs=1e-6)),
@@ -103,10 +107,8 @@ def test_a_detector_s_probability_takes_the_place_of_the_path_s(graph):
     assert [one.reached.place for one in scope.items][:3] == [NEXT, RULE, COPY]
 
 
-def test_a_scope_tells_hops_depth_coverage_and_agents(graph):
+def test_a_scope_tells_hops_depth_coverage_and_agents(scope):
     """Of what was saved since the first root, four of five; three hops to the mail."""
-    scope = scope_of(graph, [RULE])
-
     assert {one.reached.place: one.reached.hops for one in scope.items} == {
         RULE: 0, COPY: 1, ALIKE: 1, NEXT: 2,
     }  # fmt: skip
@@ -114,9 +116,8 @@ def test_a_scope_tells_hops_depth_coverage_and_agents(graph):
     assert set(scope.agents) == {b"princip%d" % number for number in (2, 3, 4, 5)}
 
 
-def test_a_scope_tells_what_left_what_was_asked_and_who_was_exposed(graph):
+def test_a_scope_tells_what_left_what_was_asked_and_who_was_exposed(graph, scope):
     """A send within and one to the outside; what was saved after a recall is one step out."""
-    scope = scope_of(graph, [RULE])
     counts = scope_document(graph, scope)["counts"]
 
     assert {one.reached.place for one in scope.sends} == {MAIL, NOTE}
@@ -125,9 +126,8 @@ def test_a_scope_tells_what_left_what_was_asked_and_who_was_exposed(graph):
     assert scope.exposed == {AFTER: SEEN}
 
 
-def test_a_scope_tells_the_cause_the_cut_and_what_is_not_known(graph):
+def test_a_scope_tells_the_cause_the_cut_and_what_is_not_known(graph, scope):
     """Where it came from, the one item without which nothing had left, what is missing."""
-    scope = scope_of(graph, [RULE])
     [cause] = scope_document(graph, scope)["root_cause"]
 
     assert scope.causes == (CAUSE,)

@@ -1,7 +1,5 @@
 """What an Envoy in front says is believed only where no client can have said it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from urllib.parse import quote
 
@@ -22,13 +20,13 @@ FILES = Listener.parse_named("files=https://files.test")
 SAID = ("x-guard-server", "x-guard-connection", "x-guard-front", "x-forwarded-client-cert")
 
 
-def request(*fields: tuple[str, str]) -> RequestRead:
+def request(*fields):
     """Return a request with these fields."""
     coded = tuple((name.encode(), value.encode("latin-1")) for name, value in fields)
     return RequestRead("POST", "/mcp", coded, b"{}", True, True, False)
 
 
-def certificate() -> bytes:
+def certificate():
     """Return a certificate in PEM."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -64,7 +62,7 @@ def test_a_server_is_called_by_its_name_everywhere():
 
 
 @pytest.mark.parametrize("name", [None, "mailx", "MAIL", ""])
-def test_a_route_that_names_no_server_leads_nowhere(name: str | None):
+def test_a_route_that_names_no_server_leads_nowhere(name):
     """A guess would be another server's tool."""
     fields = () if name is None else (("x-guard-server", name),)
 
@@ -80,7 +78,7 @@ def test_one_server_needs_no_name():
 
 
 @given(st.sampled_from(SAID), st.text("abc", max_size=3), st.text("abc", max_size=3))
-def test_what_a_client_may_have_said_as_well_is_refused(name: str, own: str, envoys: str):
+def test_what_a_client_may_have_said_as_well_is_refused(name, own, envoys):
     """Two values: Envoy appends, and one of them is the client's."""
     said = request((name, own), (name.upper(), envoys))
 
@@ -91,7 +89,7 @@ def test_what_a_client_may_have_said_as_well_is_refused(name: str, own: str, env
 
 
 @pytest.mark.parametrize("shown", [None, "", "s3cre", "s3cret2", "S3CRET"])
-def test_without_the_secret_nobody_is_the_envoy(shown: str | None):
+def test_without_the_secret_nobody_is_the_envoy(shown):
     """Whoever reaches the port could otherwise say who anybody is."""
     fields = () if shown is None else (("x-guard-front", shown),)
 
@@ -123,7 +121,7 @@ def test_a_chain_comes_out_as_der():
     ],
     ids=["two elements", "no base64", "open end", "no pair"],
 )
-def test_a_chain_that_can_be_read_two_ways_is_refused(said: str):
+def test_a_chain_that_can_be_read_two_ways_is_refused(said):
     """An Envoy that appends passes on what clients say of themselves."""
     with pytest.raises(MessageError) as caught:
         Front([MAIL]).admit(request(("x-forwarded-client-cert", said)))
@@ -132,7 +130,7 @@ def test_a_chain_that_can_be_read_two_ways_is_refused(said: str):
 
 
 @pytest.mark.parametrize("name", ["a b", "a" * 300, "\xe9"])
-def test_a_connection_has_a_name_that_can_be_written_down(name: str):
+def test_a_connection_has_a_name_that_can_be_written_down(name):
     """It becomes part of the session's."""
     with pytest.raises(MessageError):
         Front([MAIL]).admit(request(("x-guard-connection", name)))

@@ -1,10 +1,6 @@
 """Hook payloads as clients send them: paths, patches, prompts, and the clients' answers."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,9 +20,6 @@ from guard.pep.hook.payloads import (
 )
 from guard.policy.client_config import FILES, SIGN, hook_command, with_hooks
 
-if TYPE_CHECKING:
-    from guard.core.model import Json
-
 CLAUDE = {
     "session_id": "a",
     "transcript_path": "/t.jsonl",
@@ -38,7 +31,7 @@ CLAUDE = {
     "tool_use_id": "u",
 }
 """A recorded payload of Claude Code 2.1.197; Codex 0.171 adds `turn_id` and `model`."""
-CURSOR: dict[str, Json] = {
+CURSOR = {
     "conversation_id": "c",
     "generation_id": "g",
     "hook_event_name": "beforeShellExecution",
@@ -50,7 +43,7 @@ ASK = Decision("ask", "May it?", "not allowed")
 
 
 @pytest.fixture(name="project")
-def _project(tmp_path: Path) -> Path:
+def _project(tmp_path):
     project = tmp_path / "project"
     (project / "src").mkdir(parents=True)
     (tmp_path / "secret").write_text("s")
@@ -75,9 +68,7 @@ def _project(tmp_path: Path) -> Path:
         ("/etc/passwd", None),
     ],
 )
-def test_a_path_is_relative_only_inside_the_project(
-    project: Path, name: str, path: str, inside: str | None
-) -> None:
+def test_a_path_is_relative_only_inside_the_project(project, name, path, inside):
     """Links and dots are resolved first."""
     given = path.replace("{p}", str(project))
 
@@ -96,7 +87,7 @@ def test_a_path_is_relative_only_inside_the_project(
         ("", ["/"]),
     ],
 )
-def test_every_file_of_a_patch_is_judged(project: Path, patch: str, paths: list[str]) -> None:
+def test_every_file_of_a_patch_is_judged(project, patch, paths):
     """A patch that names no file counts as one outside."""
     found = judged("apply_patch", {"command": patch, PATHS: ["a"]}, str(project), "")[PATHS]
 
@@ -104,7 +95,7 @@ def test_every_file_of_a_patch_is_judged(project: Path, patch: str, paths: list[
     assert [one if not one.startswith("/") else "/" for one in map(str, found)] == paths
 
 
-def test_the_agent_chooses_neither_project_nor_directory(project: Path) -> None:
+def test_the_agent_chooses_neither_project_nor_directory(project):
     """Arguments of these names are replaced."""
     found = judged("Bash", {"command": "ls", PROJECT: "/", CWD: "/etc"}, str(project), "/tmp")
 
@@ -116,7 +107,7 @@ def test_the_agent_chooses_neither_project_nor_directory(project: Path) -> None:
     [(None, Kind.PROMPT), ("user", Kind.PROMPT), ("sdk", Kind.PROMPT)]
     + [(one, Kind.OTHER) for one in ("system", "loop_wakeup", "schedule_wakeup", "poll_event", 1)],
 )
-def test_only_a_typed_prompt_is_a_prompt(source: Json, kind: Kind) -> None:
+def test_only_a_typed_prompt_is_a_prompt(source, kind):
     """A program that wakes the session attests nothing."""
     told = {**CLAUDE, "hook_event_name": "UserPromptSubmit", "prompt": "p"}
     told |= {} if source is None else {"source": source}
@@ -125,14 +116,14 @@ def test_only_a_typed_prompt_is_a_prompt(source: Json, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk", "auto", "another"])
-def test_a_mode_without_a_dialog_has_none(mode: str) -> None:
+def test_a_mode_without_a_dialog_has_none(mode):
     """A question that nobody sees is a refusal."""
     assert read_hook(Client.CLAUDE_CODE, CLAUDE, "/").has_dialog
     assert not read_hook(Client.CLAUDE_CODE, {**CLAUDE, "permission_mode": mode}, "/").has_dialog
     assert not read_hook(Client.CODEX, CLAUDE, "/").has_dialog
 
 
-def test_cursor_is_asked_in_the_events_that_ask() -> None:
+def test_cursor_is_asked_in_the_events_that_ask():
     """The event before every tool passes shell and MCP on to their own events, once."""
     tool = {**CURSOR, "hook_event_name": "preToolUse", "tool_use_id": "u", "tool_input": {}}
 
@@ -141,7 +132,7 @@ def test_cursor_is_asked_in_the_events_that_ask() -> None:
     assert not read_hook(Client.CURSOR, {**tool, "tool_name": "Write"}, "/").has_dialog
 
 
-def test_a_result_of_cursor_belongs_to_its_call() -> None:
+def test_a_result_of_cursor_belongs_to_its_call():
     """Events of shell and MCP have no id."""
     server = {"tool_name": "t", "tool_input": '{"a": 1}', "command": "guard stdio --name m -- x"}
     for event in ("ShellExecution", "MCPExecution"):
@@ -154,13 +145,13 @@ def test_a_result_of_cursor_belongs_to_its_call() -> None:
 
 
 @pytest.mark.parametrize("change", [{"tool_input": []}, {"tool_name": ""}, {"session_id": 1}])
-def test_an_unreadable_payload_is_refused(change: dict[str, Any]) -> None:
+def test_an_unreadable_payload_is_refused(change):
     """Never passed on."""
     with pytest.raises(MessageError):
         read_hook(Client.CLAUDE_CODE, {**CLAUDE, **change}, "/")
 
 
-def test_each_client_gets_an_answer_that_it_obeys() -> None:
+def test_each_client_gets_an_answer_that_it_obeys():
     """Codex ignores `ask`, and `allow` without new arguments; both would let the call run."""
     redacted = Decision("redact", "Redacted.", arguments={"command": "ls -"})
     for decision in (ASK, Decision("block", "no", "no"), redacted, Decision("allow")):
@@ -182,7 +173,7 @@ def test_each_client_gets_an_answer_that_it_obeys() -> None:
         assert ("updatedInput" in specific) is (answer == "allow")
 
 
-def test_a_withheld_result_is_replaced() -> None:
+def test_a_withheld_result_is_replaced():
     """In the form of each client."""
     told = {**CLAUDE, "hook_event_name": "PostToolUse", "tool_response": {"stdout": "s"}}
     for client in (Client.CLAUDE_CODE, Client.CODEX):
@@ -192,7 +183,7 @@ def test_a_withheld_result_is_replaced() -> None:
         assert "withheld" in json.dumps(answer_to_result(hook, "withheld"))
 
 
-def test_redacted_arguments_keep_the_paths_of_the_client(project: Path) -> None:
+def test_redacted_arguments_keep_the_paths_of_the_client(project):
     """The tool gets what it was called with, and nothing that the guard added."""
     told = {**CLAUDE, "tool_name": "Write", "cwd": str(project)}
     told["tool_input"] = {"file_path": f"{project}/src/a", "content": "key"}
@@ -205,10 +196,10 @@ def test_redacted_arguments_keep_the_paths_of_the_client(project: Path) -> None:
 
 
 @pytest.mark.parametrize("client", sorted(FILES))
-def test_hooks_are_written_once_beside_those_of_others(client: str) -> None:
+def test_hooks_are_written_once_beside_those_of_others(client):
     """Every event of a call, a result and a prompt has one hook of the guard."""
     event = FILES[client].events[1]
-    others: dict[str, Any] = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
+    others = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
     once = with_hooks(client, json.dumps(others).encode(), hook_command(["x"]))
     twice = with_hooks(client, once, hook_command(["y"]))
     document = json.loads(twice)
@@ -222,7 +213,7 @@ def test_hooks_are_written_once_beside_those_of_others(client: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"hooks": []}', b'{"hooks": {"PreToolUse": 1}}'])
-def test_settings_that_are_not_settings_are_left_alone(text: bytes) -> None:
+def test_settings_that_are_not_settings_are_left_alone(text):
     """A file that cannot be read is not rewritten."""
     with pytest.raises(GuardError):
         with_hooks("codex", text, "x")

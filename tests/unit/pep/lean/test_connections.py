@@ -1,12 +1,8 @@
 """A client that was told to come back later is not read until then."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from guard.pep.lean.connections import (
     BUSY,
@@ -19,9 +15,6 @@ from guard.pep.lean.connections import (
 from guard.pep.message_budget import MessageBudget
 from tests.e2e.tls_upstream import issue
 
-if TYPE_CHECKING:
-    pass
-
 CALL = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 LONG = 3600
 
@@ -29,38 +22,38 @@ LONG = 3600
 class Transport(asyncio.Transport):
     """Remembers what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.told: list[Any] = []
+        self.told = []
 
-    def get_extra_info(self, name: str, default: object = None) -> Any:
+    def get_extra_info(self, name, default=None):
         """Return where the client came in."""
         return ("127.0.0.1", 8080) if name == "sockname" else default
 
-    def pause_reading(self) -> None:
+    def pause_reading(self):
         """Read no more."""
         self.told.append("pause")
 
-    def resume_reading(self) -> None:
+    def resume_reading(self):
         """Read on."""
         self.told.append("resume")
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+    def set_write_buffer_limits(self, high=None, low=None):
         """Everything is taken at once."""
 
-    def get_write_buffer_size(self) -> int:
+    def get_write_buffer_size(self):
         """Nothing waits."""
         return 0
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, data):
         """Take an answer."""
         self.told.append(bytes(data))
 
-    def close(self) -> None:
+    def close(self):
         """Hang up."""
         self.told.append("close")
 
-    def abort(self) -> None:
+    def abort(self):
         """Break off."""
         self.told.append("abort")
 
@@ -76,7 +69,7 @@ class Serving:
 
     ANSWER = b"later"
 
-    def __init__(self, *rests: float, room: bool = True, patience: float = LONG) -> None:
+    def __init__(self, *rests, room=True, patience=LONG):
         self.budget = MessageBudget()
         self.body_limit = 1000
         self.patience = patience
@@ -84,9 +77,9 @@ class Serving:
         self.served = 0
         self._rests = rests
         self._room = room
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks = []
 
-    async def serve(self, client: ClientConnection, request: object) -> bool:
+    async def serve(self, client, request):
         """Serve one."""
         del request
         self.served += 1
@@ -94,32 +87,32 @@ class Serving:
         client.transport.write(self.ANSWER)
         return True
 
-    async def refuse(self, client: ClientConnection, error: Exception) -> None:
+    async def refuse(self, client, error):
         """Refuse nothing."""
 
-    def start(self, work: Any) -> asyncio.Task[None]:
+    def start(self, work):
         """Run a task."""
         self.tasks.append(asyncio.get_running_loop().create_task(work))
         return self.tasks[-1]
 
-    def admits(self, client: ClientConnection) -> bool:
+    def admits(self, client):
         """Say whether there is room."""
         del client
         return self._room
 
-    def closed(self, client: ClientConnection) -> None:
+    def closed(self, client):
         """Note nothing."""
 
-    def count_slow(self, why: str) -> None:
+    def count_slow(self, why):
         """Count nothing."""
 
 
-async def _turns() -> None:
+async def _turns():
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def test_what_a_client_sends_before_its_time_is_not_served() -> None:
+async def test_what_a_client_sends_before_its_time_is_not_served():
     """Of two requests the first is answered; its client rests, and then leaves."""
     pep, transport = Serving(LONG), Transport()
     pep.body_limit = 2 * NAP
@@ -141,7 +134,7 @@ async def test_what_a_client_sends_before_its_time_is_not_served() -> None:
     assert pep.served == 1
 
 
-async def test_a_connection_without_room_is_told_so_and_never_read() -> None:
+async def test_a_connection_without_room_is_told_so_and_never_read():
     """Nothing that it sends is a request."""
     pep, transport = Serving(0, room=False), Transport()
     client = ClientConnection(pep, ())
@@ -153,14 +146,14 @@ async def test_a_connection_without_room_is_told_so_and_never_read() -> None:
     assert pep.served == 0
 
 
-async def test_tls_records_that_arrive_together_are_read_in_order(tmp_path: Path) -> None:
+async def test_tls_records_that_arrive_together_are_read_in_order(tmp_path):
     """Each byte of an answer is the server's, and none is of what was read before."""
     chain = issue(tmp_path / "ca.pem", "127.0.0.1")
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(chain)
     body = os.urandom(200_000)
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
         await writer.drain()

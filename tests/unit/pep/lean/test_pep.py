@@ -1,16 +1,12 @@
 """A worker has no more connections than it may; an old idle one makes room for a new one."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from guard.core import metrics
 from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.pep.lean.connections import ClientConnection
@@ -26,12 +22,12 @@ class Client:
 
     sockname = ("127.0.0.1", 8080)
 
-    def __init__(self, heard: float, *, is_idle: bool) -> None:
+    def __init__(self, heard, *, is_idle):
         self.heard = heard
         self.is_idle = is_idle
         self.aborted = False
 
-    def abort(self) -> None:
+    def abort(self):
         """End."""
         self.aborted = True
 
@@ -39,10 +35,10 @@ class Client:
 class Counted(Metrics):
     """Counts events by metric and labels."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[tuple[str, ...]] = Counter()
+    def __init__(self):
+        self.counts = Counter()
 
-    def count(self, metric: metrics.Counter, *labels: str) -> None:
+    def count(self, metric, *labels):
         """Count an event."""
         self.counts[metric.name, *labels] += 1
 
@@ -50,12 +46,12 @@ class Counted(Metrics):
 class Audit:
     """Keeps lines, and by which thread each was written; fails as long as it is told to."""
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, Any]] = []
-        self.threads: set[int] = set()
+    def __init__(self):
+        self.lines = []
+        self.threads = set()
         self.fails = False
 
-    def event(self, name: str, fields: Any) -> None:
+    def event(self, name, fields):
         """Keep a line."""
         if self.fails:
             raise AuditError("the disk is full")
@@ -64,17 +60,17 @@ class Audit:
 
 
 @pytest.fixture(name="noted")
-def _noted() -> tuple[Audit, Counted]:
+def _noted():
     return Audit(), Counted()
 
 
 @pytest.fixture(name="pep")
-def _pep(noted: tuple[Audit, Counted]) -> Any:
+def _pep(noted):
     return _made(noted, connections=2)
 
 
-def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
-    audit: Any = noted[0]
+def _made(noted, **options):
+    audit = noted[0]
     admission = SimpleNamespace(limits=Limits())
     enforcement = SimpleNamespace(
         streams=[],
@@ -84,15 +80,15 @@ def _made(noted: tuple[Audit, Counted], **options: Any) -> LeanPep:
         sockets=None,
         refused_connections=RefusedConnections(audit, noted[1]),
     )
-    return LeanPep(enforcement, Metrics(), [], Inbound(**options))  # type: ignore[arg-type]
+    return LeanPep(enforcement, Metrics(), [], Inbound(**options))
 
 
 REFUSED = ("guard_refusals_total", "overloaded")
 
 
 async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_one_line(
-    pep: Any, noted: tuple[Audit, Counted]
-) -> None:
+    pep, noted
+):
     """Those that are open are at work, so none of them has to go; a thread writes the line."""
     busy = [Client(0.0, is_idle=False), Client(0.0, is_idle=False)]
     assert [pep.admits(one) for one in busy] == [True, True]
@@ -117,10 +113,10 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
 
 
 async def test_the_lines_about_refused_connections_are_bounded_by_address(
-    noted: tuple[Audit, Counted],
-) -> None:
+    noted,
+):
     """However many addresses a machine has, an interval has a bounded number of lines."""
-    audit: Any = noted[0]
+    audit = noted[0]
     summary = RefusedConnections(audit, noted[1])
     for number in range(10 * ADDRESSES):
         summary.add(f"[::{number:x}]:80")
@@ -130,14 +126,12 @@ async def test_the_lines_about_refused_connections_are_bounded_by_address(
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"])
-async def test_connections_without_a_request_do_not_hold_up_the_end(
-    noted: tuple[Audit, Counted], monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+async def test_connections_without_a_request_do_not_hold_up_the_end(noted, monkeypatch, sent):
     """Neither one that never sent any, nor one whose request has been answered."""
     monkeypatch.setattr("guard.pep.lean.pep.FAREWELL_SECONDS", 0)
     pep = _made(noted)
 
-    async def serve(client: ClientConnection, request: object) -> bool:
+    async def serve(client, request):
         del request
         await client.write(b"done")
         return True

@@ -1,14 +1,11 @@
 """A client that does not read makes the worker hold a bounded number of bytes, and is closed."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 from guard.core import metrics
 from guard.credentials.authority import CERTIFICATE_FILE
@@ -18,10 +15,6 @@ from guard.pep.lean.pep import LeanPep
 from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.settings import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 STREAM = ("127.0.0.1:8080", "alice", "one")
 MESSAGE = b"x" * 8192
@@ -36,16 +29,16 @@ _PATIENCE = 60
 class Counted(metrics.Metrics):
     """Counts slow clients by why."""
 
-    def __init__(self) -> None:
-        self.slow: Counter[str] = Counter()
+    def __init__(self):
+        self.slow = Counter()
 
-    def count(self, metric: metrics.Counter, *labels: str) -> None:
+    def count(self, metric, *labels):
         """Count an event."""
         if metric is metrics.SLOW_CLIENTS:
             self.slow[labels[0]] += 1
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def _until(holds):
     async with asyncio.timeout(_PATIENCE):
         while not holds():  # noqa: ASYNC110  (it tells nobody)
             await asyncio.sleep(0)
@@ -59,11 +52,9 @@ class Stage:
         answers: serves a request of a client.
     """
 
-    def __init__(
-        self, held_limit: int = 1 << 26, answers: Callable[[ClientConnection], Any] | None = None
-    ) -> None:
+    def __init__(self, held_limit=1 << 26, answers=None):
         self.metrics = Counted()
-        enforcement: Any = SimpleNamespace(
+        enforcement = SimpleNamespace(
             streams=[],
             body_limit=1 << 24,
             requests=SimpleNamespace(),
@@ -72,12 +63,12 @@ class Stage:
             refused_connections=SimpleNamespace(write=_nothing),
         )
         self.pep = LeanPep(enforcement, self.metrics, [], Inbound(held_limit=held_limit))
-        self.clients: list[ClientConnection] = []
+        self.clients = []
         self.served = 0
         self._answers = answers
-        self.pep.serve = self._serve  # type: ignore[method-assign]
+        self.pep.serve = self._serve
 
-    async def _serve(self, client: ClientConnection, request: object) -> bool:
+    async def _serve(self, client, request):
         del request
         self.served += 1
         if self._answers is not None:
@@ -85,11 +76,11 @@ class Stage:
         return True
 
     @asynccontextmanager
-    async def client(self, principal: str = "alice") -> AsyncIterator[socket.socket]:
+    async def client(self, principal="alice"):
         """Yield a connected socket that nobody reads; its connection is the last of `clients`."""
         listener = Listener.parse("127.0.0.1:0=http://127.0.0.1:1")
 
-        def made() -> ClientConnection:
+        def made():
             self.clients.append(ClientConnection(self.pep, (listener,)))
             self.clients[-1].principal = principal
             return self.clients[-1]
@@ -112,16 +103,16 @@ class Stage:
                 server.close()
                 self.clients[before].abort()
 
-    def waiting(self, client: ClientConnection) -> int:
+    def waiting(self, client):
         """Return the bytes that a connection holds for its client."""
         return 0 if client.is_lost else client.waiting
 
 
-async def _nothing() -> None:
+async def _nothing():
     """Do nothing."""
 
 
-async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it() -> None:
+async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it():
     """However many refusals come on other connections, no more than the bound is held."""
     stage = Stage()
     async with stage.client():
@@ -144,10 +135,10 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it()
         assert stage.pep.budget.total == 0
 
 
-async def test_a_client_is_not_read_while_it_does_not_read() -> None:
+async def test_a_client_is_not_read_while_it_does_not_read():
     """Requests whose answers nobody takes are not served one after the other."""
 
-    async def answers(client: ClientConnection) -> None:
+    async def answers(client):
         await client.write(MESSAGE * 64)
 
     stage = Stage(answers=answers)
@@ -169,11 +160,11 @@ async def test_a_client_is_not_read_while_it_does_not_read() -> None:
         assert not stage.metrics.slow
 
 
-async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_path: Path) -> None:
+async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_path):
     """Wherever it waits: in the TLS layer, or in the transport of the socket beneath."""
     size = len(MESSAGE) * 2000
 
-    async def answers(client: ClientConnection) -> None:
+    async def answers(client):
         await client.write(bytes(size))
 
     stage = Stage(answers=answers)
@@ -195,11 +186,11 @@ async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_pat
         writer.close()
 
 
-async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed() -> None:
+async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed():
     """All of it together is bounded, and one principal leaves an eighth of it to others."""
     limit = 1 << 20
 
-    async def answers(client: ClientConnection) -> None:
+    async def answers(client):
         await client.write(bytes(limit // (4 if client.principal == "alice" else 8)))
 
     stage = Stage(held_limit=limit, answers=answers)
@@ -208,7 +199,7 @@ async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed() 
         for number in range(1, 9):
             own = await stack.enter_async_context(stage.client())
             await loop.sock_sendall(own, REQUEST)
-            await _until(lambda n=number: stage.served == n)  # type: ignore[misc]
+            await _until(lambda n=number: stage.served == n)
             assert stage.pep.budget.owned("alice") <= limit - limit // 8
         closed = stage.metrics.slow["no_room"]
         assert closed > 0
@@ -219,10 +210,10 @@ async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed() 
         assert sum(map(stage.waiting, stage.clients)) <= stage.pep.budget.total <= limit
 
 
-async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads_is_not() -> None:
+async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads_is_not():
     """Time is what the sweep is told; what was read is what the kernel took."""
 
-    async def answers(client: ClientConnection) -> None:
+    async def answers(client):
         await client.write(MESSAGE * 64)
 
     stage = Stage(answers=answers)

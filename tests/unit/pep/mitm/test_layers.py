@@ -1,7 +1,5 @@
 """The watchdog closes idle clients, and never one that waits for an answer."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 
@@ -14,22 +12,22 @@ from guard.pep.mitm import layers
 class Handler:
     """Stands for a connection handler: what the watchdog knows of it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.client = SimpleNamespace(id="c1")
         self.closed = asyncio.Event()
 
-    async def on_timeout(self) -> None:
+    async def on_timeout(self):
         self.closed.set()
 
 
 @pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def slept(monkeypatch):
     """Make every sleep end at once, with the time-out passed; return how often that was."""
-    sleeps: list[float] = []
+    sleeps = []
     real = asyncio.sleep
     now = [1000.0]
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(seconds):
         sleeps.append(seconds)
         now[0] += max(seconds, 0)
         await real(0)
@@ -39,7 +37,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return sleeps
 
 
-async def test_an_idle_client_is_closed_after_the_time_out(slept: list[float]) -> None:
+async def test_an_idle_client_is_closed_after_the_time_out(slept):
     """A keep-alive connection nobody uses does not stay for ever."""
     handler = Handler()
     watchdog = layers.PatientWatchdog(600, handler.on_timeout)
@@ -51,7 +49,7 @@ async def test_an_idle_client_is_closed_after_the_time_out(slept: list[float]) -
     assert slept == [600]
 
 
-async def test_a_client_that_waits_for_an_answer_is_not_idle(slept: list[float]) -> None:
+async def test_a_client_that_waits_for_an_answer_is_not_idle(slept):
     """A stream may be quiet for longer than the time-out; it is closed once nothing is awaited."""
     handler = Handler()
     watchdog = layers.PatientWatchdog(600, handler.on_timeout)
@@ -69,7 +67,7 @@ async def test_a_client_that_waits_for_an_answer_is_not_idle(slept: list[float])
     assert handler.closed.is_set()
 
 
-def test_mitmproxy_starts_the_guard_s_watchdog_after_install() -> None:
+def test_mitmproxy_starts_the_guard_s_watchdog_after_install():
     """A mitmproxy that took another one would cut quiet streams: the self-check sees it."""
     layers.install()
     layers.verify()

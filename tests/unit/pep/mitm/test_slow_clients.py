@@ -1,13 +1,10 @@
 """What waits for a client behind mitmproxy is bounded, and who does not read is closed."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections import Counter
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from mitmproxy.connection import Client
@@ -19,9 +16,6 @@ from guard.pep.message_budget import MessageBudget
 from guard.pep.mitm import layers as slow_clients
 from guard.pep.mitm.layers import SlowClients
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
 LIMIT = 1 << 20
 SECONDS = 60
 
@@ -29,16 +23,16 @@ SECONDS = 60
 class Stage:
     """Connections that nobody reads, and what watches them."""
 
-    def __init__(self, held: int = 1 << 26) -> None:
+    def __init__(self, held=1 << 26):
         self.budget = MessageBudget(held)
-        self.closed: Counter[str] = Counter()
+        self.closed = Counter()
         self.output = SlowClients(self.budget)
         self.output.limit = LIMIT
         self.output.principal = lambda _: "alice"
         self.output.count = lambda why: self.closed.update([why])
 
     @asynccontextmanager
-    async def handler(self, name: str = "c1", alpn: bytes = b"") -> AsyncIterator[Any]:
+    async def handler(self, name="c1", alpn=b""):
         """Yield what stands for a connection's handler; its other end is ``own``."""
         own, theirs = socket.socketpair()
         for one in (own, theirs):
@@ -60,24 +54,24 @@ class Stage:
             if (watcher := self.output._watched.get(name)) is not None:
                 await asyncio.gather(watcher, return_exceptions=True)
 
-    def write(self, handler: Any, data: bytes) -> None:
+    def write(self, handler, data):
         """Send as a layer does, and look as the handler does."""
         handler.transports[handler.client].writer.write(data)
         self.output.look(handler)
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch):
     monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0)
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def _until(holds):
     async with asyncio.timeout(SECONDS):
         while not holds():  # noqa: ASYNC110  (it tells nobody)
             await asyncio.sleep(0)
 
 
-async def test_all_that_waits_counts_towards_the_budget() -> None:
+async def test_all_that_waits_counts_towards_the_budget():
     """One principal leaves an eighth of it."""
     stage = Stage(held=LIMIT)
     async with stage.handler("a") as a, stage.handler("b") as b:
@@ -88,8 +82,8 @@ async def test_all_that_waits_counts_towards_the_budget() -> None:
 
 
 async def test_a_client_that_takes_nothing_for_long_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """A minute, which here is none."""
     monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0)
     stage = Stage()

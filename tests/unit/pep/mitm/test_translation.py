@@ -1,7 +1,5 @@
 """Requests leave framed as the guard read them, with nothing that was meant for the guard."""
 
-from __future__ import annotations
-
 import pytest
 from mitmproxy.test import tflow, tutils
 
@@ -9,7 +7,7 @@ from guard.core.errors import MessageError
 from guard.pep.mitm.translation import prepare_request, read_request
 
 
-def flow_with(**changes: object) -> tflow.http.HTTPFlow:  # type: ignore[name-defined]
+def flow_with(**changes):
     """Return a flow whose request has these properties."""
     return tflow.tflow(req=tutils.treq(**changes))
 
@@ -18,7 +16,7 @@ def flow_with(**changes: object) -> tflow.http.HTTPFlow:  # type: ignore[name-de
     "header",
     ["Forwarded", "X-Forwarded-Host", "x_forwarded_user", "X-Real-IP", "X-Remote-User"],
 )
-def test_who_the_client_is_the_first_proxy_says(header: str) -> None:
+def test_who_the_client_is_the_first_proxy_says(header):
     """A server that stands behind a proxy believes these; the guard is the first one."""
     flow = flow_with()
     flow.request.headers[header] = "admin"
@@ -32,7 +30,7 @@ def test_who_the_client_is_the_first_proxy_says(header: str) -> None:
     ("said", "left"),
     [("close", "close"), ("Upgrade, x-a, upgrade", "upgrade"), ("x-close, sk_1", None)],
 )
-def test_of_a_connection_only_known_words_are_left(said: str, left: str | None) -> None:
+def test_of_a_connection_only_known_words_are_left(said, left):
     """How long it lives and what it becomes, in the guard's own spelling."""
     flow = flow_with()
     for name in ("connection", "keep-alive", "te", "trailer", "proxy-connection"):
@@ -44,7 +42,7 @@ def test_of_a_connection_only_known_words_are_left(said: str, left: str | None) 
     assert not {"keep-alive", "te", "trailer", "proxy-connection"} & set(flow.request.headers)
 
 
-def test_what_was_meant_for_the_guard_is_taken_out() -> None:
+def test_what_was_meant_for_the_guard_is_taken_out():
     """Session ids and proxy credentials are nobody else's business."""
     flow = flow_with()
     for name in ("X-Guard-Session", "x-guard-other", "Proxy-Authorization", "Proxy-Connection"):
@@ -56,7 +54,7 @@ def test_what_was_meant_for_the_guard_is_taken_out() -> None:
     assert not any(name.startswith(("x-guard", "proxy-")) for name in names)
 
 
-def test_a_request_is_read_with_every_header_in_lower_case() -> None:
+def test_a_request_is_read_with_every_header_in_lower_case():
     """Hop 1 keeps repeated headers, so that hop 2 can refuse them."""
     flow = flow_with(content=b"body")
     flow.client_conn.sockname = ("127.0.0.1", 8080)
@@ -71,7 +69,7 @@ def test_a_request_is_read_with_every_header_in_lower_case() -> None:
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\r\n ", "\x00"])
 @pytest.mark.parametrize("where", ["name", "value", "path", "method", "authority"])
-def test_a_line_end_in_a_request_head_is_refused(end: str, where: str) -> None:
+def test_a_line_end_in_a_request_head_is_refused(end, where):
     """A lenient upstream would find a request in it that nobody has judged."""
     flow = flow_with()
     flow.client_conn.sockname = ("127.0.0.1", 8080)

@@ -1,41 +1,32 @@
 """What a wrapper is told by whatever plays the guard: an answer is its own question's, or none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.pep.stdio.wrapper import Decisions
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    Answer = Callable[[dict[str, Any]], list[dict[str, Any]]]
-
 HELLO = {"policy": "p", "name": "n"}
 
 
 @pytest.fixture(name="place")
-def _place(short_directory: Callable[[], Path]) -> Path:
+def _place(short_directory):
     return short_directory() / "s"
 
 
-def own(asked: dict[str, Any]) -> dict[str, Any]:
+def own(asked):
     """Return the answer to a question, which names its frame."""
     return {"ok": True, "frame": asked.get("frame"), "n": asked["n"]}
 
 
 @asynccontextmanager
-async def told_by(path: Path, answer: Answer, patience: float = 60) -> AsyncIterator[Decisions]:
+async def told_by(path, answer, patience=60):
     """Return a wrapper's connection to a service that answers each question so."""
-    serving: list[asyncio.Task[Any] | None] = []
+    serving = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader, writer):
         serving.append(asyncio.current_task())
         with suppress(OSError):
             while line := await reader.readline():
@@ -54,23 +45,23 @@ async def told_by(path: Path, answer: Answer, patience: float = 60) -> AsyncIter
     await asyncio.gather(*(task for task in serving if task is not None))
 
 
-def frame_of(answer: dict[str, Any] | None) -> object:
+def frame_of(answer):
     """Return which question an answer is about."""
     return None if answer is None else answer["frame"]
 
 
-async def asked(decisions: Decisions, *frames: str) -> list[object]:
+async def asked(decisions, *frames):
     """Return what was said of each question, one after the other."""
     return [frame_of(await decisions.ask("request", frame.encode())) for frame in frames]
 
 
-async def test_each_question_gets_its_own_answer(place: Path) -> None:
+async def test_each_question_gets_its_own_answer(place):
     """In whatever order they are asked."""
     async with told_by(place, lambda said: [own(said)]) as decisions:
         assert await asked(decisions, "a", "b", "c") == ["a", "b", "c"]
 
 
-async def test_an_answer_that_comes_twice_is_nobody_else_s(place: Path) -> None:
+async def test_an_answer_that_comes_twice_is_nobody_else_s(place):
     """The connection ends with it; on the next one, the next question is answered."""
     doubled = {"a"}
     async with told_by(
@@ -80,10 +71,10 @@ async def test_an_answer_that_comes_twice_is_nobody_else_s(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, None, "1"])
-async def test_an_answer_to_another_question_is_none(place: Path, number: object) -> None:
+async def test_an_answer_to_another_question_is_none(place, number):
     """Nor is one that says of none what it answers."""
 
-    def other(said: dict[str, Any]) -> list[dict[str, Any]]:
+    def other(said):
         return [own(said) if said["op"] == "hello" else {**own(said), "n": number}]
 
     async with told_by(place, other) as decisions:
@@ -91,12 +82,12 @@ async def test_an_answer_to_another_question_is_none(place: Path, number: object
 
 
 async def test_an_answer_to_a_question_that_was_given_up_is_not_the_next_one_s(
-    place: Path,
-) -> None:
+    place,
+):
     """Who asked was cancelled, or has waited for too long."""
     silent, left = asyncio.Event(), {"cancelled", "late"}
 
-    def answer(said: dict[str, Any]) -> list[dict[str, Any]]:
+    def answer(said):
         if said.get("frame") in left:
             left.remove(said["frame"])
             silent.set()

@@ -1,7 +1,5 @@
 """The rule type ``capacity``, on a real store: what is sent in pieces adds up."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 
@@ -9,7 +7,6 @@ import pytest
 
 from guard.core.calls import Target
 from guard.core.model import Destination, DestinationStatus
-from guard.policy import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent
 
@@ -27,13 +24,11 @@ rules:
 
 
 @pytest.fixture
-def policy(tmp_path):
+def policy(policy_from):
     """Return a way to write the policy and to load it."""
 
     def loaded(text=POLICY):
-        path = tmp_path / "policy.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load_policies([path])
+        return policy_from(text)
 
     return loaded
 

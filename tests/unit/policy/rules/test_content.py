@@ -8,7 +8,6 @@ from guard.core.errors import PolicyError
 from guard.core.policy import Action
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
-from guard.policy import load_policies
 from guard.policy.rules.content import LIMIT
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -44,16 +43,13 @@ def test_it_applies_to_what_stands_anywhere_in_the_arguments(rule, looked_at, ar
 
 
 @pytest.mark.parametrize("code", ["dangerous_command", "hidden_in_url", "sensitive_path"])
-def test_a_finding_of_an_earlier_version_is_an_error(tmp_path, code):
+def test_a_finding_of_an_earlier_version_is_an_error(policy_from, code):
     """An old policy does not become weaker silently."""
-    path = tmp_path / "p.yaml"
-    path.write_text(
-        "version: 1\nname: p\nrules:\n"
-        f"  - {{id: s, type: content, finds: [{code}], effect: ask}}\n",
-        encoding="utf-8",
-    )
     with pytest.raises(PolicyError, match=f"`{code}` is no longer searched for; "):
-        load_policies([path])
+        policy_from(
+            "version: 1\nname: p\nrules:\n"
+            f"  - {{id: s, type: content, finds: [{code}], effect: ask}}\n"
+        )
 
 
 def test_what_is_too_large_to_search_is_a_reason(rule, situation):

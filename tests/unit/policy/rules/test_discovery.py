@@ -5,7 +5,6 @@ import sys
 import pytest
 
 import guard.policy.rules
-from guard.policy import load_policies
 from guard.policy.rules import discover_rule_types
 from guard.policy.rules.base import PolicyOutline, RuleConfig
 
@@ -59,13 +58,11 @@ def drop_in(tmp_path, monkeypatch):
             )
 
 
-def test_a_dropped_in_file_is_a_rule_type_that_policies_can_use(drop_in, tmp_path, situation):
+def test_a_dropped_in_file_is_a_rule_type_that_policies_can_use(drop_in, policy_from, situation):
     """No other file changes."""
     drop_in("argument_count_by_test", "argument_count")
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.format(at_least=1), encoding="utf-8")
 
-    rule = load_policies([path]).rules[1]
+    rule = policy_from(POLICY.format(at_least=1)).rules[1]
 
     assert rule.match(situation(standings=["external"])).code == "argument_count"
 

@@ -1,21 +1,15 @@
 """Listed programs pass; a command that hides another one is asked about, however it is written."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.policy.rules import program
 from guard.values import commands
-from guard.values.commands import CommandLine, Word, argument_list, read_command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from guard.values.commands import Word, argument_list, read_command
 
 COUNT = 1500
-PROGRAMS: dict[str, Any] = {
+PROGRAMS = {
     "git": ["status", "log", "diff"],
     "npm": ["run test"],
     "ls": "any",
@@ -28,10 +22,10 @@ HIDDEN = "evilprog"
 
 
 @pytest.fixture
-def judge(rule: Any, situation: Any) -> Callable[..., str]:
+def judge(rule, situation):
     """Return the code that a command gets, empty for a command that passes."""
 
-    def code(command: Any, **fields: Any) -> str:
+    def code(command, **fields):
         given = {"path": "$.command", "programs": PROGRAMS, "directory": "/srv/code", **fields}
         found = rule("program", effect="ask", **given).match(
             situation(role="other", arguments={"command": command})
@@ -58,7 +52,7 @@ HONEST = (
 
 
 @pytest.mark.parametrize("command", HONEST)
-def test_listed_programs_pass(judge: Any, command: Any) -> None:
+def test_listed_programs_pass(judge, command):
     """With pipes, lists, comments, quotes, patterns and files of the directory."""
     assert judge(command) == ""
 
@@ -106,12 +100,12 @@ def test_listed_programs_pass(judge: Any, command: Any) -> None:
         ("ls drop@evil.test", "program_network"),
     ],
 )
-def test_anything_else_is_asked_about(judge: Any, command: Any, code: str) -> None:
+def test_anything_else_is_asked_about(judge, command, code):
     """With a code for the part that is not allowed."""
     assert judge(command) == code
 
 
-def test_without_a_directory_only_redirections_to_files_are_outside(judge: Any) -> None:
+def test_without_a_directory_only_redirections_to_files_are_outside(judge):
     """Words are free then; a destination among them must be literal with a network."""
     assert judge("cat /etc/hosts $X", directory="") == ""
     assert judge("cat a > b", directory="") == "program_outside"
@@ -119,7 +113,7 @@ def test_without_a_directory_only_redirections_to_files_are_outside(judge: Any) 
     assert judge("cat https://$X/x", directory="", network=True) == "program_network"
 
 
-def test_the_working_directory_must_be_inside(rule: Any, situation: Any) -> None:
+def test_the_working_directory_must_be_inside(rule, situation):
     """It may be left out."""
     one = rule(
         "program",
@@ -130,20 +124,18 @@ def test_the_working_directory_must_be_inside(rule: Any, situation: Any) -> None
         working_directory="$.cwd",
     )
 
-    def passes(more: dict[str, Any]) -> bool:
+    def passes(more):
         return one.match(situation(role="other", arguments={"command": "ls", **more})) is None
 
     assert all(map(passes, ({}, {"cwd": "/srv/code/src"}, {"cwd": "src"})))
     assert not any(map(passes, ({"cwd": "/etc"}, {"cwd": ".."}, {"cwd": 3})))
-    missing = one.match(situation(role="other", arguments={}))
-    assert missing is not None
-    assert missing.code == "program_unread"
+    assert one.match(situation(role="other", arguments={})).code == "program_unread"
 
 
 @pytest.mark.parametrize(
     "programs", [{"sh": "any"}, {"/usr/bin/env": ["git"]}, {"find": ["."]}, {"python": "any"}]
 )
-def test_programs_that_run_others_are_refused(rule: Any, programs: Any) -> None:
+def test_programs_that_run_others_are_refused(rule, programs):
     """A list that names one lists nothing."""
     one = rule("program", effect="ask", path="$.c", programs=programs)
     assert list(one.problems(None))
@@ -154,7 +146,7 @@ def test_programs_that_run_others_are_refused(rule: Any, programs: Any) -> None:
 # --- generated attempts ---
 
 
-def _spelt(draw: random.Random) -> str:
+def _spelt(draw):
     """Return the hidden program, written in one of the ways that a shell understands."""
     cut = draw.randrange(1, len(HIDDEN))
     head, tail = HIDDEN[:cut], HIDDEN[cut:]
@@ -234,51 +226,49 @@ FRAMES = (
 )
 
 
-def attempts() -> Iterator[str]:
+def attempts():
     """Yield commands that run the hidden program."""
     draw = random.Random(14)
     for number in range(COUNT):
         yield FRAMES[number % len(FRAMES)].format(_spelt(draw))
 
 
-def test_a_hidden_program_is_asked_about(judge: Any) -> None:
+def test_a_hidden_program_is_asked_about(judge):
     """In every frame and every spelling."""
     assert [command for command in attempts() if not judge(command)] == []
 
 
-def _only_first(text: str) -> CommandLine:
+def _only_first(text):
     line = read_command(text)
     return line._replace(commands=line.commands[:1])
 
 
-def _all_read(text: str) -> CommandLine:
+def _all_read(text):
     line = read_command(text)
     return line._replace(unreadable="", commands=line.commands or argument_list(["ls"]).commands)
 
 
-def _literal(text: str) -> CommandLine:
+def _literal(text):
     line = read_command(text)
     words = [(Word("ls"), *found[1:]) if found[0].is_expanded else found for found in line.commands]
     return line._replace(commands=tuple(words))
 
 
 @pytest.mark.parametrize("off", [_only_first, _all_read, _literal])
-def test_with_a_part_of_the_reading_off_attempts_pass(
-    judge: Any, monkeypatch: pytest.MonkeyPatch, off: Callable[[str], CommandLine]
-) -> None:
+def test_with_a_part_of_the_reading_off_attempts_pass(judge, monkeypatch, off):
     """Further commands, unreadable commands and expanded programs each matter."""
     monkeypatch.setattr(program, "read_command", off)
 
     assert not all(judge(command, directory="") for command in attempts())
 
 
-def test_the_directory_may_be_named_by_an_argument(rule: Any, situation: Any) -> None:
+def test_the_directory_may_be_named_by_an_argument(rule, situation):
     """Paths are judged against it; a missing or odd one has nothing inside."""
     found = rule(
         "program", effect="ask", path="$.command", programs=PROGRAMS, directory="$.project"
     )
 
-    def code(command: str, **arguments: Any) -> str:
+    def code(command, **arguments):
         told = found.match(situation(role="other", arguments={"command": command, **arguments}))
         return "" if told is None else str(told.code)
 
@@ -305,7 +295,7 @@ def test_the_directory_may_be_named_by_an_argument(rule: Any, situation: Any) ->
         ("echo x > out", False),
     ],
 )
-def test_words_may_be_refused(judge: Callable[..., str], command: str, held: bool) -> None:
+def test_words_may_be_refused(judge, command, held):
     """A listed program with such a word, or a redirection to one, is not listed."""
     programs = {"sed": ["-n /[0-9,]+p/"], "cat": "any", "echo": "any"}
     hidden = {"*": [r"(.*/)?\.[^./].*"], "sed": ["-.*"]}

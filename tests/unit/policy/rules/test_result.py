@@ -1,20 +1,12 @@
 """Rule type ``result``: withholds a result on the evidence of the detectors that it names."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from guard.core.calls import ClassifiedCall
 from guard.core.errors import PolicyError
 from guard.core.mappings import ToolMapping
 from guard.core.model import Finding, Identity, Role, ToolCall
-from guard.core.policy import Action, Policy, decide_result
-from guard.policy import load_policies
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from guard.core.policy import Action, decide_result
 
 NAME = "instruction_patterns"
 FOUND = Finding(NAME, "injection_in_result", None, "an order")
@@ -30,14 +22,7 @@ rules:
 """
 
 
-def policy(tmp_path: Path, text: str = RULES) -> Policy:
-    """Return the policy of a text."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(text, "utf-8")
-    return load_policies([path])
-
-
-def called(tool: str) -> ClassifiedCall:
+def called(tool):
     """Return a call of a tool."""
     call = ToolCall("1", Identity("p", "s"), tool, {}, "mcp", 1.0)
     return ClassifiedCall(call, Role.RETRIEVE, ToolMapping("*", bool, Role.RETRIEVE))
@@ -54,11 +39,9 @@ def called(tool: str) -> ClassifiedCall:
         ("fetch_page", {}, ["rule_error"]),
     ],
 )
-def test_a_result_is_withheld_on_a_finding(
-    tmp_path: Path, tool: str, evidence: dict[str, Finding | None], codes: list[str] | None
-) -> None:
+def test_a_result_is_withheld_on_a_finding(policy_from, tool, evidence, codes):
     """A finding of a named detector in the result of a selected tool, and missing evidence."""
-    verdict = decide_result(policy(tmp_path), called(tool), evidence)
+    verdict = decide_result(policy_from(RULES), called(tool), evidence)
 
     assert (verdict and [reason.code for reason in verdict.reasons]) == codes
     assert verdict is None or verdict.action is Action.BLOCK
@@ -72,9 +55,7 @@ def test_a_result_is_withheld_on_a_finding(
         (("finds: [instruction_patterns], ", ""), "unknown detector `injection_text`"),
     ],
 )
-def test_a_rule_that_cannot_work_is_an_error(
-    tmp_path: Path, change: tuple[str, str], problem: str
-) -> None:
+def test_a_rule_that_cannot_work_is_an_error(policy_from, change, problem):
     """An effect that a result cannot have, and a detector that is not installed."""
     with pytest.raises(PolicyError, match=problem):
-        policy(tmp_path, RULES.replace(*change))
+        policy_from(RULES.replace(*change))

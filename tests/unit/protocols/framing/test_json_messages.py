@@ -1,7 +1,5 @@
 """JSON that two readers could read differently is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -29,7 +27,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_json_writes_is_read_back(value: object) -> None:
+def test_what_json_writes_is_read_back(value):
     """A document that can be read one way only is read that way."""
     assert parse_json(json.dumps(value).encode()) == value
 
@@ -38,7 +36,7 @@ AROUND = st.text(" \t\n\r\x0c\xa0]x", max_size=3)
 
 
 @given(JSON, AROUND, AROUND)
-def test_only_white_space_stands_around_a_document(value: object, before: str, after: str) -> None:
+def test_only_white_space_stands_around_a_document(value, before, after):
     """What else does is refused, at the place that Python's own decoder names."""
     text = before + json.dumps(value) + after
     try:
@@ -51,7 +49,7 @@ def test_only_white_space_stands_around_a_document(value: object, before: str, a
 
 
 @given(st.binary())
-def test_any_bytes_give_a_value_or_a_message_error(body: bytes) -> None:
+def test_any_bytes_give_a_value_or_a_message_error(body):
     """Nothing else is ever raised."""
     with contextlib.suppress(MessageError):
         parse_json(body)
@@ -76,7 +74,7 @@ def test_any_bytes_give_a_value_or_a_message_error(body: bytes) -> None:
     ],
     ids=lambda body: repr(body[:16]),
 )
-def test_ambiguous_json_is_refused(body: bytes) -> None:
+def test_ambiguous_json_is_refused(body):
     """Each of these is read differently by some reader in use."""
     with pytest.raises(MessageError):
         parse_json(body)
@@ -135,7 +133,7 @@ def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
 
 
 @pytest.mark.parametrize("module", [a2a, json_messages, mcp], ids=str)
-def test_no_two_known_names_differ_in_case_only(module: object) -> None:
+def test_no_two_known_names_differ_in_case_only(module):
     """Keys that are all known as they stand are therefore taken without a further look."""
     for value in vars(module).values():
         if isinstance(value, frozenset) and all(isinstance(name, str) for name in value):
@@ -146,7 +144,7 @@ def test_no_two_known_names_differ_in_case_only(module: object) -> None:
 @pytest.mark.parametrize(
     "keys", [("ID",), ("id", "Id"), ("id", "x", "X"), ("Method", "id"), ("\u212aey", "key")]
 )
-def test_a_name_in_another_case_is_refused(names: tuple[str, ...], keys: tuple[str, ...]) -> None:
+def test_a_name_in_another_case_is_refused(names, keys):
     """Beside the known name or without it, and of names that are not known likewise."""
     with pytest.raises(MessageError):
         reject_lookalike_keys(dict.fromkeys(keys), names)

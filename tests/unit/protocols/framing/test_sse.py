@@ -1,7 +1,5 @@
 """Events are cut where the standard says, and no byte is changed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +13,7 @@ STREAMS = st.lists(
 
 
 @given(STREAMS, st.lists(st.integers(1, 7), min_size=1))
-def test_no_byte_is_lost_or_changed_however_the_stream_is_cut(
-    stream: bytes, sizes: list[int]
-) -> None:
+def test_no_byte_is_lost_or_changed_however_the_stream_is_cut(stream, sizes):
     """Feeding in any chunks releases the very bytes of the stream, in order."""
     whole = EventCutter(10_000)
     expected = [*whole.feed(stream), whole.rest()]
@@ -32,7 +28,7 @@ def test_no_byte_is_lost_or_changed_however_the_stream_is_cut(
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
-def test_an_event_ends_at_a_blank_line_of_any_kind(newline: bytes) -> None:
+def test_an_event_ends_at_a_blank_line_of_any_kind(newline):
     """LF, CRLF and CR are line ends alike."""
     cutter = EventCutter(1000)
     first = b"id: 1" + newline + b"data: one" + newline * 2
@@ -43,7 +39,7 @@ def test_an_event_ends_at_a_blank_line_of_any_kind(newline: bytes) -> None:
     assert read_event(events[0]) == ("message", "one")
 
 
-def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else() -> None:
+def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else():
     """The standard decodes the stream once; later the mark makes another field's name."""
     marked = "\ufeffdata: x\n\n".encode()
 
@@ -51,7 +47,7 @@ def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else()
     assert read_event(marked) == ("message", "")
 
 
-def test_an_event_without_end_is_not_kept_for_ever() -> None:
+def test_an_event_without_end_is_not_kept_for_ever():
     """An event beyond the limit ends the stream."""
     cutter = EventCutter(100)
 

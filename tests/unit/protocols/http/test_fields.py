@@ -16,7 +16,7 @@ from guard.protocols.http.message import (
 )
 
 TYPE = 'multipart/form-data; boundary="XX"'
-NONE: frozenset[str] = frozenset()
+NONE = frozenset()
 
 
 def part(name, content, *, extra="", kind=""):

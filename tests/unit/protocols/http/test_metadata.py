@@ -1,7 +1,5 @@
 """Which header values and paths are ordinary: the quick test agrees with the whole one."""
 
-from __future__ import annotations
-
 import base64
 import json
 
@@ -14,14 +12,14 @@ from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.metadata import credential_identity, request_context
 
 
-def _agree(value: str) -> bool:
+def _agree(value):
     return metadata._SHORT.fullmatch(value) is None or metadata._is_plain(value)
 
 
 @settings(max_examples=100)
 @given(st.from_regex(r"/?[A-Za-z0-9-]{0,12}", fullmatch=True))
 @example("jailbreak")
-def test_no_short_value_is_more_than_it_looks(value: str) -> None:
+def test_no_short_value_is_more_than_it_looks(value):
     """What is passed without a look has nothing in it that the look would find."""
     assert _agree(value)
 
@@ -29,12 +27,12 @@ def test_no_short_value_is_more_than_it_looks(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["AKIAIOSFODNN7EXAMPLE", "/.env", "aWdub3JlIGFsbA==", "a" * 11 + "b", "rm -rf /"]
 )
-def test_what_may_be_more_is_looked_at(value: str) -> None:
+def test_what_may_be_more_is_looked_at(value):
     """The quick test speaks for none of them."""
     assert metadata._SHORT.fullmatch(value) is None
 
 
-def token(signature: str = "c2ln", **claims: object) -> str:
+def token(signature="c2ln", **claims):
     """Return a bearer credential with some claims."""
     parts = ({"alg": "RS256"}, claims)
     head, body = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts)
@@ -70,7 +68,7 @@ DIGEST = (
     ],
     ids=["refreshed token", "aws", "oauth 1", "digest", "opaque"],
 )
-def test_a_credential_that_is_made_anew_is_the_same_one(one: str, other: str) -> None:
+def test_a_credential_that_is_made_anew_is_the_same_one(one, other):
     """A token that was refreshed for its subject, a request that was signed again."""
     assert credential_identity(one) == credential_identity(other)
 
@@ -99,12 +97,12 @@ def test_a_credential_that_is_made_anew_is_the_same_one(one: str, other: str) ->
         (token(**SUBJECT), token(**SUBJECT).replace("Bearer", "Basic")),
     ],
 )
-def test_another_credential_is_another_one(one: str, other: str) -> None:
+def test_another_credential_is_another_one(one, other):
     """Whose it is, who gave it, for what, through whom; all of a token without a subject."""
     assert credential_identity(one) != credential_identity(other)
 
 
-def request(*, chosen: bool = False, target: str = "/mcp", **headers: str) -> HttpRequest:
+def request(*, chosen=False, target="/mcp", **headers):
     """Return a request with some headers, ``_`` for ``-`` in their names."""
     fields = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return HttpRequest(
@@ -138,9 +136,7 @@ VARYING = [
 
 
 @pytest.mark.parametrize(("name", "one", "other"), VARYING, ids=[row[0] for row in VARYING])
-def test_what_differs_in_every_retry_is_no_part_of_a_request(
-    name: str, one: str, other: str
-) -> None:
+def test_what_differs_in_every_retry_is_no_part_of_a_request(name, one, other):
     """In the form that clients draw it in."""
     assert request_context(request(**{name: one})) == request_context(request(**{name: other}))
     assert request_context(request(**{name: one})) == request_context(request())
@@ -158,12 +154,12 @@ def test_what_differs_in_every_retry_is_no_part_of_a_request(
     ],
     ids=str,
 )
-def test_what_a_request_says_besides_is_part_of_it(headers: dict[str, str]) -> None:
+def test_what_a_request_says_besides_is_part_of_it(headers):
     """Another account, another credential, another place."""
     assert request_context(request(**headers)) != request_context(request())
 
 
-def test_where_an_agent_chose_the_host_a_refreshed_token_is_another() -> None:
+def test_where_an_agent_chose_the_host_a_refreshed_token_is_another():
     """Nobody says that the host checks it."""
     tokens = token(**SUBJECT, exp=1), token(**SUBJECT, exp=2)
 

@@ -14,7 +14,7 @@ from guard.protocols.http.request import HttpRequestProtocol
         *("x_http_method_override", "x_original-url"),
     ],
 )
-def test_a_header_that_gives_it_another_target_is_refused(header: str) -> None:
+def test_a_header_that_gives_it_another_target_is_refused(header):
     """The server would do something else than what was judged."""
     headers = (("host", "a.test"), (header, "/v2"))
     request = HttpRequest("GET", "https", "a.test", "/v1/x", headers, b"", "l", "c")
@@ -26,7 +26,7 @@ def test_a_header_that_gives_it_another_target_is_refused(header: str) -> None:
 @pytest.mark.parametrize(
     "said", ["application/json, text/plain", "application/json; charset=utf-8,text/plain"]
 )
-def test_two_content_types_that_were_joined_are_two(said: str) -> None:
+def test_two_content_types_that_were_joined_are_two(said):
     """A proxy in front may join the lines of a field; the server may take the other one."""
     headers = (("host", "a.test"), ("content-type", said))
     request = HttpRequest("POST", "https", "a.test", "/v1/x", headers, b"{}", "l", "c")

@@ -1,10 +1,7 @@
 """Every kind has a class, and the class decides: calls are judged, results are labelled."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,13 +27,13 @@ PATHS = {
 }
 
 
-def classes(kind: str) -> dict[str, str]:
+def classes(kind):
     """Return the class of each kind in answers of an API."""
     table = PROTOCOLS[kind].table
     return dict(table.units[table.answer["units"]].classes)
 
 
-def unit(kind: str, name: str, number: int) -> dict[str, Any]:
+def unit(kind, name, number):
     """Return a unit of a kind; a call has the secret in every place of arguments."""
     is_call = classes(kind)[name] == "call"
     word = SECRET if is_call else "word"
@@ -52,7 +49,7 @@ def unit(kind: str, name: str, number: int) -> dict[str, Any]:
     return {"type": name, "id": f"i{number}", "call_id": f"c{number}", "name": "send", **places}
 
 
-def answer(kind: str, units: list[dict[str, Any]], *, streamed: bool) -> bytes:
+def answer(kind, units, *, streamed):
     """Return an answer with these units, as one document or as events."""
     numbered = list(enumerate(units))
     if kind == "openai_chat":
@@ -61,7 +58,7 @@ def answer(kind: str, units: list[dict[str, Any]], *, streamed: bool) -> bytes:
         choices = [{"index": 0, member: {"tool_calls": [call]}} for call in calls]
         end = {"index": 0, member: {}, "finish_reason": "tool_calls"}
         documents = [{"choices": [choice]} for choice in [*choices, end]]
-        whole: dict[str, Any] = {"choices": [{**end, member: {"tool_calls": calls}}]}
+        whole = {"choices": [{**end, member: {"tool_calls": calls}}]}
     elif kind == "anthropic_messages":
         place = "content_block"
         documents = [
@@ -89,12 +86,12 @@ def answer(kind: str, units: list[dict[str, Any]], *, streamed: bool) -> bytes:
     return json.dumps(whole, ensure_ascii=False).encode()
 
 
-def released(kind: str, wire: bytes, *, streamed: bool) -> tuple[bytes, int]:
+def released(kind, wire, *, streamed):
     """Return what a client receives if every call is refused, and the number of judged calls."""
     reader = PROTOCOLS[kind].answer_reader(Message())
     out, judged = b"", 0
 
-    def release(pieces: Any) -> None:
+    def release(pieces):
         nonlocal out, judged
         for piece in pieces:
             calls = len(piece.calls) if isinstance(piece, Held) else 0
@@ -119,7 +116,7 @@ def sequences(draw: st.DrawFn) -> tuple[str, list[str]]:
     return kind, draw(st.lists(st.sampled_from(names), max_size=6))
 
 
-def check(sequence: tuple[str, list[str]], *, streamed: bool) -> None:
+def check(sequence, *, streamed):
     """Assert that each planted call was judged and that nothing of it was released."""
     kind, names = sequence
     wire = answer(kind, [unit(kind, n, i) for i, n in enumerate(names)], streamed=streamed)
@@ -132,18 +129,14 @@ def check(sequence: tuple[str, list[str]], *, streamed: bool) -> None:
 
 @settings(max_examples=60)
 @given(sequences(), st.booleans())
-def test_every_call_is_judged_before_a_client_sees_it(
-    sequence: tuple[str, list[str]], streamed: bool
-) -> None:
+def test_every_call_is_judged_before_a_client_sees_it(sequence, streamed):
     """Whatever kinds surround it, and in either form of an answer."""
     check(sequence, streamed=streamed)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_without_the_class_of_calls_they_pass(
-    kind: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_class_of_calls_they_pass(kind, streamed, monkeypatch):
     """The mechanism is what stops them: switched off, the property above fails."""
     [call, *_] = [name for name, given_ in classes(kind).items() if given_ == "call"]
     table = PROTOCOLS[kind].table
@@ -164,14 +157,14 @@ def test_without_the_class_of_calls_they_pass(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_table_classifies_every_kind_of_the_installed_sdk(kind: str) -> None:
+def test_the_table_classifies_every_kind_of_the_installed_sdk(kind):
     """A kind of a newer SDK is named here before an agent meets it."""
     assert unclassified(FILES[kind]) == []
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_an_unknown_kind_of_an_answer_is_refused_by_name(kind: str, streamed: bool) -> None:
+def test_an_unknown_kind_of_an_answer_is_refused_by_name(kind, streamed):
     """The error says which kind the guard lacks."""
     made = {"type": "new_kind", "id": "a", "new_kind": {"a": 1}}
     made = {"new_kind": {"a": 1}} if kind == "gemini" else made
@@ -181,13 +174,13 @@ def test_an_unknown_kind_of_an_answer_is_refused_by_name(kind: str, streamed: bo
 
 
 @pytest.mark.parametrize("kind", ["openai_responses", "anthropic_messages"])
-def test_an_unknown_event_is_refused_by_name(kind: str) -> None:
+def test_an_unknown_event_is_refused_by_name(kind):
     """So is an unknown delta."""
     with pytest.raises(MessageError, match="new_event"):
         released(kind, event({"type": "new_event"}, "new_event"), streamed=True)
 
 
-def read(kind: str, document: Any, **changes: Any) -> Message:
+def read(kind, document, **changes):
     """Return a request as the guard reads it."""
     headers = (("content-type", "application/json"),)
     request = HttpRequest(
@@ -196,7 +189,7 @@ def read(kind: str, document: Any, **changes: Any) -> Message:
     return PROTOCOLS[kind].parse(replace(request, **changes))
 
 
-def block(**members: Any) -> dict[str, Any]:
+def block(**members):
     """Return a request of Anthropic with one block, in a message of the system."""
     return {"messages": [{"role": "system", "content": [members]}]}
 
@@ -214,7 +207,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize(("kind", "body"), REPORTED)
-def test_a_result_in_a_request_is_labelled(kind: str, body: Any) -> None:
+def test_a_result_in_a_request_is_labelled(kind, body):
     """An unknown part of a message counts as one: it may repeat a result."""
     assert len(read(kind, body).reported) == 1
 
@@ -228,7 +221,7 @@ NOT_A_LIST = [
 
 
 @pytest.mark.parametrize(("kind", "body"), NOT_A_LIST)
-def test_a_request_of_another_structure_is_refused(kind: str, body: Any) -> None:
+def test_a_request_of_another_structure_is_refused(kind, body):
     """A lenient server could read it all the same."""
     with pytest.raises(MessageError, match="must be a list"):
         read(kind, body)
@@ -242,16 +235,16 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("kind", "body"), UNKNOWN)
-def test_an_unknown_kind_of_a_request_is_refused_by_name(kind: str, body: Any) -> None:
+def test_an_unknown_kind_of_a_request_is_refused_by_name(kind, body):
     """It could be a result without a label."""
     with pytest.raises(MessageError, match=r"new_kind|newKind"):
         read(kind, body)
 
 
-def test_tools_that_a_conversation_adds_are_judged_like_those_of_the_request() -> None:
+def test_tools_that_a_conversation_adds_are_judged_like_those_of_the_request():
     """A block may add a tool of the provider in the middle of a conversation."""
 
-    def added(tool: dict[str, Any]) -> list[str]:
+    def added(tool):
         definition = {"type": "tool_definition", "definition": tool}
         made = read("anthropic_messages", block(type="tool_addition", tool=definition))
         return [call.tool for call in made.calls]
@@ -260,7 +253,7 @@ def test_tools_that_a_conversation_adds_are_judged_like_those_of_the_request() -
     assert added({"type": "web_fetch_20260318", "name": "f"}) == ["llm.hosted.web_fetch_20260318"]
 
 
-def test_a_call_must_name_a_program_of_its_conversation_as_its_caller() -> None:
+def test_a_call_must_name_a_program_of_its_conversation_as_its_caller():
     """In this answer, or in the history of the request."""
     called = {
         **unit("openai_responses", "function_call", 0),
@@ -270,7 +263,7 @@ def test_a_call_must_name_a_program_of_its_conversation_as_its_caller() -> None:
     returned = {"type": "function_call_output", "call_id": "c", "output": "", "caller": {}}
     returned["caller"] = called["caller"]
 
-    def proposed(items: list[Any], history: list[Any]) -> Any:
+    def proposed(items, history):
         reader = PROTOCOLS["openai_responses"].answer_reader(
             read("openai_responses", {"input": history})
         )
@@ -281,7 +274,7 @@ def test_a_call_must_name_a_program_of_its_conversation_as_its_caller() -> None:
         assert proposed(items, history).tool == "send"
 
 
-def test_fragments_of_a_command_must_agree_with_the_call() -> None:
+def test_fragments_of_a_command_must_agree_with_the_call():
     """A client could run either."""
     place = {"output_index": 0, "command_index": 0}
     item = {"type": "shell_call", "call_id": "a", "action": {"commands": [SECRET]}}
@@ -298,9 +291,7 @@ def test_fragments_of_a_command_must_agree_with_the_call() -> None:
 
 
 @pytest.mark.parametrize(("execution", "calls"), [("client", 1), ("server", 0)])
-def test_a_search_for_tools_is_a_call_if_the_agent_carries_it_out(
-    execution: str, calls: int
-) -> None:
+def test_a_search_for_tools_is_a_call_if_the_agent_carries_it_out(execution, calls):
     """A search of the provider was judged when the request asked for it."""
     item = {"type": "tool_search_call", "call_id": "c", "execution": execution, "arguments": {}}
     wire = answer("openai_responses", [item], streamed=True)
@@ -309,7 +300,7 @@ def test_a_search_for_tools_is_a_call_if_the_agent_carries_it_out(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_websocket_to_a_model_is_refused_with_upgrade_required(kind: str) -> None:
+def test_a_websocket_to_a_model_is_refused_with_upgrade_required(kind):
     """Clients then use requests over HTTP, whichever part refuses the connection."""
     headers = (("upgrade", "websocket"), ("connection", "upgrade"))
 

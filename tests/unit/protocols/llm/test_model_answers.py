@@ -1,9 +1,6 @@
 """Text flows, a call waits, and nothing of a refused call reaches the client."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 from guard.core.errors import MessageError
 from guard.protocols.base import discover_protocols
 from guard.protocols.framing.sse import EventCutter
-from guard.protocols.llm.model_answers import CALLS_LIMIT, Held
+from guard.protocols.llm.model_answers import CALLS_LIMIT
 from guard.protocols.messages import Message
 from tests.model_wires import FORMATS, Call, event, read_stream, stream, whole
 
@@ -42,19 +39,19 @@ def calls(draw: st.DrawFn) -> list[Call]:
     ]
 
 
-def judge(call: Any) -> str | None:
+def judge(call):
     """Refuse whatever is named `send`."""
     return NOTICE if isinstance(call, MessageError) or call.tool == "send" else None
 
 
-def settle(piece: bytes | Held) -> bytes:
+def settle(piece):
     """Release a piece, or judge it and release what is left."""
     if isinstance(piece, bytes):
         return piece
     return piece.settle([judge(call) for call in piece.calls])
 
 
-def through(kind: str, wire: bytes, sizes: list[int]) -> bytes:
+def through(kind, wire, sizes):
     """Return what a client gets of a stream that arrives in chunks of these sizes."""
     reader, cutter, out, position, step = _reader(kind), EventCutter(100_000), b"", 0, 0
     while position < len(wire):
@@ -67,11 +64,11 @@ def through(kind: str, wire: bytes, sizes: list[int]) -> bytes:
     return out + b"".join(settle(piece) for piece in reader.end())
 
 
-def _reader(kind: str) -> Any:
+def _reader(kind):
     return PROTOCOLS[kind].answer_reader(Message())
 
 
-def leaked(out: bytes) -> int:
+def leaked(out):
     """Return how many letters of refused arguments are there, plain or escaped."""
     text = out.decode()
     escapes = sum(text.lower().count(f"\\u{ord(letter):04x}") for letter in SECRET_LETTERS)
@@ -81,9 +78,7 @@ def leaked(out: bytes) -> int:
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(max_examples=25)
 @given(TEXTS, calls(), st.integers(1, 12), st.lists(st.integers(1, 60), min_size=1))
-def test_no_byte_of_a_refused_call_reaches_the_client(
-    kind: str, text: str, asked: list[Call], size: int, sizes: list[int]
-) -> None:
+def test_no_byte_of_a_refused_call_reaches_the_client(kind, text, asked, size, sizes):
     """However the stream is cut: refused arguments leak nothing, the rest is what was sent."""
     wire = stream(kind, text, asked, size)
 
@@ -103,7 +98,7 @@ def test_no_byte_of_a_refused_call_reaches_the_client(
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(max_examples=25)
 @given(TEXTS, calls())
-def test_a_whole_answer_is_judged_in_the_same_way(kind: str, text: str, asked: list[Call]) -> None:
+def test_a_whole_answer_is_judged_in_the_same_way(kind, text, asked):
     """Without streaming a refused call is replaced in the body; otherwise no byte changes."""
     document = whole(kind, text, asked)
     raw = json.dumps(document, ensure_ascii=False).encode()
@@ -120,7 +115,7 @@ def test_a_whole_answer_is_judged_in_the_same_way(kind: str, text: str, asked: l
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_text_is_released_with_its_own_event(kind: str) -> None:
+def test_text_is_released_with_its_own_event(kind):
     """Nothing waits that is no call: each event of text comes out when it goes in."""
     reader, cutter = _reader(kind), EventCutter(100_000)
     for found in cutter.feed(stream(kind, "some text that flows", [])):
@@ -128,7 +123,7 @@ def test_text_is_released_with_its_own_event(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_stream_that_breaks_off_inside_a_call_releases_nothing_of_it(kind: str) -> None:
+def test_a_stream_that_breaks_off_inside_a_call_releases_nothing_of_it(kind):
     """A lenient client would repair half a call and run it."""
     wire = stream(kind, "hi", [Call("id0", "read", {"to": "ΩΨΞ"})])
     end = wire.index("Ψ".encode())
@@ -141,23 +136,23 @@ def test_a_stream_that_breaks_off_inside_a_call_releases_nothing_of_it(kind: str
     assert leaked(out) == 0
 
 
-def chat(**delta: Any) -> bytes:
+def chat(**delta):
     """Return one chunk of a chat completion."""
     return event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
 
 
-def fragment(**members: Any) -> bytes:
+def fragment(**members):
     """Return a chunk with one fragment of a call."""
     return chat(tool_calls=[{"index": 0, **members}])
 
 
-def block(index: int, **content: Any) -> bytes:
+def block(index, **content):
     """Return the start of a content block."""
     kind = "content_block_start"
     return event({"type": kind, "index": index, "content_block": content}, kind)
 
 
-def item(kind: str = "response.output_item.done", **members: Any) -> bytes:
+def item(kind="response.output_item.done", **members):
     """Return an event of an item of a response."""
     return event({"type": kind, "output_index": 0, "item": members}, kind)
 
@@ -168,13 +163,13 @@ FUNCTION = {"type": "function_call", "call_id": "a", "name": "read", "arguments"
 JSON_DELTA = {"type": "input_json_delta", "partial_json": "{}"}
 
 
-def delta(index: int, **members: Any) -> bytes:
+def delta(index, **members):
     """Return a delta of a content block."""
     kind = "content_block_delta"
     return event({"type": kind, "index": index, "delta": members}, kind)
 
 
-def parts(*found: Any) -> bytes:
+def parts(*found):
     """Return an event of a generation."""
     return event({"candidates": [{"content": {"parts": list(found)}}]})
 
@@ -250,7 +245,7 @@ AMBIGUOUS = [
 
 
 @pytest.mark.parametrize(("kind", "wire"), AMBIGUOUS)
-def test_an_answer_that_could_hide_a_call_is_refused(kind: str, wire: bytes) -> None:
+def test_an_answer_that_could_hide_a_call_is_refused(kind, wire):
     """What two clients would read differently is not released."""
     with pytest.raises(MessageError):
         through(kind, wire, [1000])
@@ -285,7 +280,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("kind", "wire"), UNREADABLE)
-def test_a_call_that_cannot_be_read_one_way_only_is_replaced(kind: str, wire: bytes) -> None:
+def test_a_call_that_cannot_be_read_one_way_only_is_replaced(kind, wire):
     """The answer goes on, the call does not."""
     out = through(kind, wire, [1000])
 
@@ -293,7 +288,7 @@ def test_a_call_that_cannot_be_read_one_way_only_is_replaced(kind: str, wire: by
     assert b'"read"' not in out
 
 
-def test_the_final_response_is_held_to_what_was_judged() -> None:
+def test_the_final_response_is_held_to_what_was_judged():
     """A call that only the last event names is judged there."""
     hidden = {**FUNCTION, "name": "send", "arguments": '{"Ω":"Φ"}'}
     response = {"output": [hidden], "status": "completed"}
@@ -306,7 +301,7 @@ def test_the_final_response_is_held_to_what_was_judged() -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_an_answer_with_more_calls_than_anybody_makes_is_refused(kind: str) -> None:
+def test_an_answer_with_more_calls_than_anybody_makes_is_refused(kind):
     """Each of them would be judged by itself, and all of them at once."""
     calls = [Call(f"id{number}", "read", {}) for number in range(CALLS_LIMIT + 1)]
 
@@ -315,7 +310,7 @@ def test_an_answer_with_more_calls_than_anybody_makes_is_refused(kind: str) -> N
         _reader(kind).body(b"", whole(kind, "", calls))
 
 
-def test_calls_that_stay_open_are_bounded() -> None:
+def test_calls_that_stay_open_are_bounded():
     """Of one choice all are held until it ends."""
     calls = [Call(f"id{number}", "read", {}) for number in range(CALLS_LIMIT + 1)]
 
@@ -324,7 +319,7 @@ def test_calls_that_stay_open_are_bounded() -> None:
         through("openai_chat", stream("openai_chat", "", calls), [9000])
 
 
-def test_what_is_held_of_a_call_is_its_bytes() -> None:
+def test_what_is_held_of_a_call_is_its_bytes():
     """A document takes many times its text; it is read again where the call is refused."""
     reader, call = _reader("openai_chat"), Call("c", "send", {"Ω": "ΦΛΣ"})
     events = EventCutter(100_000).feed(stream("openai_chat", "", [call]))

@@ -90,7 +90,7 @@ def test_what_stands_anywhere_else_is_no_claim(name, body):
 
 
 @pytest.mark.parametrize(("known", "claims"), [(0, 64), (LOOKED_UP - 1, 1), (LOOKED_UP, 0)])
-def test_a_turn_that_names_thousands_is_looked_up_so_far(known: int, claims: int) -> None:
+def test_a_turn_that_names_thousands_is_looked_up_so_far(known, claims):
     """Each name is a pass over the history, of which a client decides how long it is."""
     names = [f"u{number}@x{number}.test" for number in range(LOOKED_UP * 8)]
     parts = [{"type": "text", "text": f"Mail it to {name}"} for name in names]

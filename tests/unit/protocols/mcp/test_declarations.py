@@ -1,22 +1,18 @@
 """What is withheld of a listing is left out, and everything else stays as it came."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from guard.protocols.mcp.declarations import without
 from guard.protocols.mcp.mcp import McpProtocol
 
 
-def bad(source: str, entry: Any) -> bool:
+def bad(source, entry):
     """Return whether an entry says that it is bad."""
     return "bad" in str(entry)
 
 
 @pytest.mark.parametrize("member", ["tools", "prompts", "resources", "resourceTemplates"])
-def test_an_entry_of_a_listing_is_left_out(member: str) -> None:
+def test_an_entry_of_a_listing_is_left_out(member):
     """The others, and the rest of the result, stay."""
     entries = [{"name": "good"}, {"name": "x", "description": "bad"}]
     message = {"jsonrpc": "2.0", "id": 1, "result": {member: entries, "nextCursor": "c"}}
@@ -26,7 +22,7 @@ def test_an_entry_of_a_listing_is_left_out(member: str) -> None:
     assert left == {**message, "result": {member: entries[:1], "nextCursor": "c"}}
 
 
-def test_instructions_are_left_out() -> None:
+def test_instructions_are_left_out():
     """Of an answer to ``initialize``."""
     result = {"protocolVersion": "2025-11-25", "instructions": "bad"}
 
@@ -39,7 +35,7 @@ RESULT_MEMBERS = ("content", "structuredContent", "isError", "tools", "prompts",
 RESULT_MEMBERS += ("nextCursor", "requestState", "taskId", "task", "tasks", "_meta", "x")
 
 
-def test_the_result_of_a_call_is_bare() -> None:
+def test_the_result_of_a_call_is_bare():
     """As most servers answer; one with a cursor is not, nor is a request of the server."""
     protocol = McpProtocol()
     answer = {"jsonrpc": "2.0", "id": 1, "result": {"content": [], "isError": False}}

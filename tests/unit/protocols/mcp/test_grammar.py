@@ -1,9 +1,6 @@
 """What a protocol message may say without being judged: its grammar, and nothing besides."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -17,14 +14,14 @@ UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "2.1.30"}
 
 
-def post(document: Any, target: str = "/mcp", server: str = "127.0.0.1:80") -> HttpRequest:
+def post(document, target="/mcp", server="127.0.0.1:80"):
     """Return a POST of a JSON document."""
     headers = (("content-type", "application/json"),)
     body = json.dumps(document).encode()
     return HttpRequest("POST", "http", "tools.test:80", target, headers, body, server, "c")
 
 
-def said(method: str, params: dict[str, Any], identifier: Any = 1) -> list[Any]:
+def said(method, params, identifier=1):
     """Return what of a message is judged besides its calls."""
     document = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     message = McpProtocol().parse(post(document))
@@ -78,7 +75,7 @@ def said(method: str, params: dict[str, Any], identifier: Any = 1) -> list[Any]:
         ("resources/read", {"uri": SECRET, "_meta": {"progressToken": 2}}),
     ],
 )
-def test_what_clients_send_is_inside_its_grammar(method: str, params: dict[str, Any]) -> None:
+def test_what_clients_send_is_inside_its_grammar(method, params):
     """Handshakes, listings, cancellations and metadata of both eras, and of common clients."""
     assert said(method, params) == []
 
@@ -114,15 +111,13 @@ def test_what_clients_send_is_inside_its_grammar(method: str, params: dict[str, 
         ),
     ],
 )
-def test_what_is_outside_is_a_call_of_its_own(
-    method: str, params: dict[str, Any], part: dict[str, Any]
-) -> None:
+def test_what_is_outside_is_a_call_of_its_own(method, params, part):
     """Exactly the part that the grammar does not describe."""
     assert said(method, params) == [{"method": method, "params": part}]
 
 
 @pytest.mark.parametrize("member", ["cursor", "requestState", "taskId"])
-def test_what_a_client_repeats_must_have_been_said(member: str) -> None:
+def test_what_a_client_repeats_must_have_been_said(member):
     """A cursor that a server issued is its own word; any other one is the client's."""
     method = {"cursor": "tools/list", "taskId": "tasks/get"}.get(member, "tasks/update")
 
@@ -132,13 +127,13 @@ def test_what_a_client_repeats_must_have_been_said(member: str) -> None:
 @pytest.mark.parametrize(
     "identifier", [SECRET, 4111111111111111, "4111 1111 1111 1111", "pass word", "x" * 65, True]
 )
-def test_an_id_that_could_be_data_is_judged(identifier: Any) -> None:
+def test_an_id_that_could_be_data_is_judged(identifier):
     """A number of an account, a key, a sentence."""
     assert not is_id(identifier)
 
 
 @pytest.mark.parametrize("name", [SECRET, "cGFzc3dvcmQ9aHVudGVyMg==", "4111-1111-1111-1111", ""])
-def test_a_name_carries_no_code(name: str) -> None:
+def test_a_name_carries_no_code(name):
     """Words of a program's name, with few digits."""
     assert not is_name(name)
 
@@ -159,7 +154,7 @@ def test_a_name_carries_no_code(name: str) -> None:
         ("/api/tools", {"81": "/api/tools"}, False),
     ],
 )
-def test_messages_go_to_the_endpoint(target: str, declared: dict[str, str], found: bool) -> None:
+def test_messages_go_to_the_endpoint(target, declared, found):
     """The declared path of the listener, or where servers are by convention."""
     mcp = McpProtocol.create(ProtocolResources(endpoints=declared))
 
@@ -167,14 +162,14 @@ def test_messages_go_to_the_endpoint(target: str, declared: dict[str, str], foun
 
 
 @pytest.mark.parametrize("method", ["tools/call", "tasks/update"])
-def test_a_name_of_an_input_response_is_an_id(method: str) -> None:
+def test_a_name_of_an_input_response_is_an_id(method):
     """It repeats what the server called its question; free text there is judged."""
     told = "our offer to the board is 700,000"
-    params: dict[str, Any] = {"taskId": "a"}
+    params = {"taskId": "a"}
     if method == "tools/call":
         params = {"name": "t", "arguments": {}}
 
-    def judged(name: str) -> list[Any]:
+    def judged(name):
         answers = {"inputResponses": {name: {"action": "decline"}}}
         return [part for part in said(method, {**params, **answers}) if "inputResponses" in part]
 

@@ -1,10 +1,7 @@
 """MCP messages are claimed however broken, read one way, and refused readably."""
 
-from __future__ import annotations
-
 import base64
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,25 +17,25 @@ MCP = McpProtocol()
 JSON_TYPE = (("content-type", "application/json"),)
 
 
-def post(document: Any, headers: tuple[tuple[str, str], ...] = JSON_TYPE) -> HttpRequest:
+def post(document, headers=JSON_TYPE):
     """Return a POST of a document."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "s", "c")
 
 
-def rpc(method: str, ident: int | str | None = 1, **params: Any) -> dict[str, Any]:
+def rpc(method, ident=1, **params):
     """Return a JSON-RPC request, or a notification where the id is None."""
     message = {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
     return {key: value for key, value in message.items() if value is not None}
 
 
-def refusal(action: Action = Action.BLOCK) -> Refusal:
+def refusal(action=Action.BLOCK):
     """Return a refusal by one rule."""
     reason = Reason("destination_external", "no-strangers", action)
     return Refusal("d1", Verdict(action, Mode.ENFORCE, (reason,), "digest"))
 
 
-def test_a_tool_call_is_read_with_its_typed_id() -> None:
+def test_a_tool_call_is_read_with_its_typed_id():
     """The ids 1 and "1" are different requests."""
     number = MCP.parse(post(rpc("tools/call", 1, name="t", arguments={"a": 1}))).calls[0]
     string = MCP.parse(post(rpc("tools/call", "1", name="t"))).calls[0]
@@ -47,7 +44,7 @@ def test_a_tool_call_is_read_with_its_typed_id() -> None:
     assert (string.arguments, string.correlation) == ({}, "s:1")
 
 
-def test_resources_and_prompts_are_judged_as_calls() -> None:
+def test_resources_and_prompts_are_judged_as_calls():
     """A resource URI is an argument like any other."""
     call = MCP.parse(post(rpc("resources/read", uri="https://evil.test/?d=1", _meta={}))).calls[0]
 
@@ -64,12 +61,12 @@ def test_resources_and_prompts_are_judged_as_calls() -> None:
         b"\xff jsonrpc",
     ],
 )
-def test_whatever_looks_like_json_rpc_is_claimed(body: bytes) -> None:
+def test_whatever_looks_like_json_rpc_is_claimed(body):
     """Broken MCP must not become somebody else's request."""
     assert MCP.matches(post(body, headers=()))
 
 
-def test_a_session_id_in_meta_is_found_unless_messages_disagree() -> None:
+def test_a_session_id_in_meta_is_found_unless_messages_disagree():
     """A batch that names two sessions names none."""
     one = rpc("tools/call", 1, name="t", _meta={"session_id": "a"})
     two = rpc("tools/call", 2, name="t", _meta={"session_id": "b"})
@@ -78,7 +75,7 @@ def test_a_session_id_in_meta_is_found_unless_messages_disagree() -> None:
     assert MCP.parse(post([one, two])).session_id is None
 
 
-def test_an_approval_is_asked_for_in_words_and_in_structure() -> None:
+def test_an_approval_is_asked_for_in_words_and_in_structure():
     """An ask is a refusal that says how to go on."""
     message = MCP.parse(post(rpc("tools/call", 7, name="t")))
 
@@ -90,7 +87,7 @@ def test_an_approval_is_asked_for_in_words_and_in_structure() -> None:
     assert "d1" in reply["result"]["content"][0]["text"]
 
 
-def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is() -> None:
+def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is():
     """A client must not wait for ever for a message that was never forwarded."""
     batch = [
         rpc("ping", 1),
@@ -106,7 +103,7 @@ def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is() -
     assert ["error" in item for item in reply] == [True, False, True]
 
 
-def test_results_are_found_by_id_and_requests_of_the_server_are_not_results() -> None:
+def test_results_are_found_by_id_and_requests_of_the_server_are_not_results():
     """Only a response ends a call."""
     found = MCP.results(
         [
@@ -127,7 +124,7 @@ def test_results_are_found_by_id_and_requests_of_the_server_are_not_results() ->
 
 
 @given(st.binary(max_size=200) | st.text().map(str.encode))
-def test_any_body_is_read_or_refused(body: bytes) -> None:
+def test_any_body_is_read_or_refused(body):
     """Nothing but a message or a MessageError comes out of the parser."""
     try:
         message = MCP.parse(post(body))
@@ -144,7 +141,7 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
         ),
     )
 )
-def test_any_combination_of_members_is_read_or_refused(document: dict[str, Any]) -> None:
+def test_any_combination_of_members_is_read_or_refused(document):
     """A tool call is seen whenever the document has the method of one."""
     try:
         message = MCP.parse(post(document))
@@ -156,14 +153,14 @@ def test_any_combination_of_members_is_read_or_refused(document: dict[str, Any])
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 
-def modern(*headers: tuple[str, str], **params: Any) -> HttpRequest:
+def modern(*headers, **params):
     """Return a tool call of revision 2026-07-28 with headers."""
     call = {"name": "t", "arguments": {"a": {"b": "x y"}, "n": 7, "f": True, "u": "ü"}}
     message = rpc("tools/call", 1, **(call | {"_meta": VERSION} | params))
     return post(message, (*JSON_TYPE, ("mcp-protocol-version", "2026-07-28"), *headers))
 
 
-def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
+def test_a_stateless_call_with_headers_that_agree_is_read():
     """Method, name and arguments may be repeated, coded where they must be."""
     message = MCP.parse(
         modern(
@@ -194,7 +191,7 @@ def test_a_stateless_call_with_headers_that_agree_is_read() -> None:
         pytest.param(("x_original_url", "/v1/customers/42"), id="x_original_url"),
     ],
 )
-def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -> None:
+def test_a_header_that_says_something_else_is_refused(header):
     """A gateway that routes by header would send the call elsewhere."""
     with pytest.raises(MessageError) as caught:
         MCP.parse(modern(header))
@@ -214,13 +211,13 @@ def test_a_header_that_says_something_else_is_refused(header: tuple[str, str]) -
         ),
     ],
 )
-def test_headers_that_cannot_agree_are_refused(request_: HttpRequest) -> None:
+def test_headers_that_cannot_agree_are_refused(request_):
     """A header twice, another revision in the body, one header above many messages."""
     with pytest.raises(MessageError):
         MCP.parse(request_)
 
 
-def test_a_call_that_goes_on_after_input_is_the_same_call() -> None:
+def test_a_call_that_goes_on_after_input_is_the_same_call():
     """Answers to the server's questions and its opaque state are no arguments of the tool."""
     call = MCP.parse(modern(inputResponses={"q": {"action": "accept"}}, requestState="x")).calls[0]
 
@@ -228,7 +225,7 @@ def test_a_call_that_goes_on_after_input_is_the_same_call() -> None:
     assert call.tool == "t"
 
 
-def test_listening_for_resources_is_judged_and_listening_for_lists_is_not() -> None:
+def test_listening_for_resources_is_judged_and_listening_for_lists_is_not():
     """A resource URI is a destination of the agent's choosing."""
     plain = rpc("subscriptions/listen", notifications={"toolsListChanged": True})
     named = rpc("subscriptions/listen", notifications={"resourceSubscriptions": ["https://e.test"]})
@@ -239,7 +236,7 @@ def test_listening_for_resources_is_judged_and_listening_for_lists_is_not() -> N
     assert "https://e.test" in json.dumps(call.arguments)
 
 
-def test_http_and_sse_of_the_first_revision_is_mcp() -> None:
+def test_http_and_sse_of_the_first_revision_is_mcp():
     """Its stream opens without any header of ours, and its session is in the URL."""
     headers = (("accept", "text/event-stream"),)
     opening = HttpRequest("GET", "http", "tools:80", "/sse", headers, b"", "s", "c")
@@ -263,7 +260,7 @@ def test_an_endpoint_has_one_spelling(target):
     assert endpoint_path(target) == endpoint_path("/mcp") == "/mcp"
 
 
-def test_a_header_follows_its_argument_when_another_is_added() -> None:
+def test_a_header_follows_its_argument_when_another_is_added():
     """What a call is given besides changes no header; what it had under one name does."""
     before = {"query": "q", "group": "main", "some": ["a"]}
     after = {**before, "group": "main-untrusted", "some": ["a", "b"], "more": "x"}

@@ -1,14 +1,11 @@
 """What a client is told where its message was not judged: in the answer, where it reads."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
 from guard.core.errors import MessageError
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
 from guard.protocols.refusals import UNREACHABLE, unanswered
 
@@ -16,7 +13,7 @@ MCP = McpProtocol()
 ID = "0123456789abcdef"
 
 
-def request(body: Any, target: str = "/mcp") -> HttpRequest:
+def request(body, target="/mcp"):
     """Return a POST with a body, which may be broken."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return HttpRequest(
@@ -31,17 +28,17 @@ def request(body: Any, target: str = "/mcp") -> HttpRequest:
     )
 
 
-def refused(body: Any, code: str = "ambiguous_key", status: int = 400) -> HttpReply:
+def refused(body, code="ambiguous_key", status=400):
     """Return the answer to a message that could not be read."""
     return MCP.unreadable(MessageError(code, "what is wrong", status=status), ID, request(body))
 
 
-def call(identifier: Any = 7, method: str = "tools/call") -> dict[str, Any]:
+def call(identifier=7, method="tools/call"):
     """Return a request."""
     return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {"name": "x"}}
 
 
-def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call() -> None:
+def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call():
     """Clients hand it to their model; with another status they wait, or end the session."""
     reply = refused(call("abc"))
     answer = json.loads(reply.body)
@@ -54,7 +51,7 @@ def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call() -> None:
         assert words in text
 
 
-def test_another_request_gets_a_json_rpc_error_with_its_id() -> None:
+def test_another_request_gets_a_json_rpc_error_with_its_id():
     """Where no result of a tool is expected."""
     reply = refused(call(3, "no/such"), "unknown_method")
     answer = json.loads(reply.body)
@@ -63,7 +60,7 @@ def test_another_request_gets_a_json_rpc_error_with_its_id() -> None:
     assert ID in answer["error"]["message"]
 
 
-def test_every_request_of_a_batch_is_answered() -> None:
+def test_every_request_of_a_batch_is_answered():
     """Nobody waits."""
     reply = refused([call(1), {"jsonrpc": "2.0", "method": "notifications/x"}, call(2)])
 
@@ -78,7 +75,7 @@ def test_every_request_of_a_batch_is_answered() -> None:
         [{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "m"}}],
     ],
 )
-def test_what_has_no_answer_is_dropped_without_an_error(body: Any) -> None:
+def test_what_has_no_answer_is_dropped_without_an_error(body):
     """A client takes another status for the end of its connection."""
     assert (refused(body).status, refused(body).body) == (202, b"")
 
@@ -98,7 +95,7 @@ def test_what_has_no_answer_is_dropped_without_an_error(body: Any) -> None:
         call([]),
     ],
 )
-def test_without_an_id_that_can_be_made_out_the_status_says_it(body: Any) -> None:
+def test_without_an_id_that_can_be_made_out_the_status_says_it(body):
     """There is nothing to answer to."""
     reply = refused(body)
     document = json.loads(reply.body)
@@ -111,12 +108,12 @@ def test_without_an_id_that_can_be_made_out_the_status_says_it(body: Any) -> Non
     ("code", "status"),
     [("bad_credential", 407), ("bad_http_method", 405), (HEADER_MISMATCH, 400)],
 )
-def test_what_is_about_the_connection_keeps_its_status(code: str, status: int) -> None:
+def test_what_is_about_the_connection_keeps_its_status(code, status):
     """A client must log in, use another method, or repeat its headers (2026-07-28)."""
     assert refused(call(), code, status).status == status
 
 
-def test_a_server_that_gave_no_answer_may_have_carried_the_call_out() -> None:
+def test_a_server_that_gave_no_answer_may_have_carried_the_call_out():
     """The model must not take it for undone."""
     reply = MCP.unreadable(unanswered("no answer"), ID, request(call()))
     text = json.loads(reply.body)["result"]["content"][0]["text"]
@@ -125,7 +122,7 @@ def test_a_server_that_gave_no_answer_may_have_carried_the_call_out() -> None:
     assert "Retry: later" in text
 
 
-def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way() -> None:
+def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way():
     """Ids keep their type."""
     failure = MessageError(UNREACHABLE, "gone", status=502)
     told = MCP.lost({"i:1": True, "s:1": False}, failure, ID)
@@ -135,7 +132,7 @@ def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way() -> 
     assert "error" in told[1]
 
 
-def test_an_answer_whose_id_no_client_takes_is_not_answered() -> None:
+def test_an_answer_whose_id_no_client_takes_is_not_answered():
     """There is nobody who waits for it."""
     failure = MessageError("definitions_unchecked", "later", status=502)
 

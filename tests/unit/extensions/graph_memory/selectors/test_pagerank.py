@@ -1,7 +1,5 @@
 """The certified order of PageRank, beside igraph's."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import igraph
@@ -106,8 +104,7 @@ def test_equal_scores_are_a_tie_and_not_an_order():
 def test_items_without_an_edge_keep_what_the_reset_gives_them():
     """A seed without an edge is ranked by its own share of the reset."""
     graph = graph_of([(0, 1, 1.0)], 3, [1, 2])
-    ranking = PageRank().rank(graph, Recall({0: 1.0, 2: 5.0}))
-    assert ranking.items == (2, 1)
+    assert PageRank().rank(graph, Recall({0: 1.0, 2: 5.0})).items == (2, 1)
 
 
 @pytest.mark.parametrize("seeds", [{}, {0: 0.0}, {0: -1.0, 1: 3.0}, {0: float("nan")}])

@@ -1,7 +1,5 @@
 """The other selectors: what the structure of a graph can change in each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -246,7 +246,6 @@ envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
 
 test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front
 	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) $(ENVOY_SUITES:%=tests/e2e/test_%.py) $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
 MUTATION := tests/mutation
 $(MUTATION)/.installed: $(MUTATION)/requirements.txt | $(BIN)/python

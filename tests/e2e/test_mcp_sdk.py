@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from guard.processes.loopback import Rig, free_port
 from lab.bench_transparency import SCENARIOS
 from lab.mcp_scenarios import MODERN, Client, run, run_modern, session
-from tests.e2e.running_guard import ROOT, start_guard
+from tests.e2e.running_guard import ROOT, Elsewhere, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,19 +22,18 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         port = rig.server("lab.fixture_server")
         modern = rig.server("lab.modern_server")
         second = free_port()
-        guard = start_guard(
+        with serving(
             tmp_path_factory.mktemp("guard"),
-            SimpleNamespace(port=port),
+            Elsewhere(port),
             policy=ROOT / "policies" / "examples" / "observe.yaml",
             options=("--reverse", f"127.0.0.1:{second}=http://127.0.0.1:{modern}"),
-        )
-        yield {
-            "direct": f"http://127.0.0.1:{port}/mcp",
-            "guarded": f"http://127.0.0.1:{guard.port}/mcp",
-            "direct, modern": f"http://127.0.0.1:{modern}/mcp",
-            "guarded, modern": f"http://127.0.0.1:{second}/mcp",
-        }
-        guard.stop()
+        ) as guard:
+            yield {
+                "direct": f"http://127.0.0.1:{port}/mcp",
+                "guarded": f"http://127.0.0.1:{guard.port}/mcp",
+                "direct, modern": f"http://127.0.0.1:{modern}/mcp",
+                "guarded, modern": f"http://127.0.0.1:{second}/mcp",
+            }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

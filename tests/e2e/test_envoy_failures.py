@@ -63,14 +63,14 @@ class Stand:
         """Where the guard, or what plays one, listens."""
         return Path(self.edge.guard.removeprefix("unix:"))
 
-    def guard(self, *options: str) -> RunningGuard:
+    def guard(self) -> RunningGuard:
         """Start a guard."""
         audit = self.directory / "audit.jsonl"
         words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
         words += ["--listen", self.edge.guard, "--egress", f"unix:{self.edge.egress}"]
         words += ["--server", "mail=http://mail.test/mcp", "--admin", f"127.0.0.1:{self.admin}"]
         words += ["--audit", str(audit), "--label-key", str(self.directory / "label.key")]
-        words += ["--data", "memory", *options]
+        words += ["--data", "memory"]
         variables = {**os.environ, "GUARD_HEARTBEAT": "2"}
         log = self.directory / f"guard-{len(self.started)}.log"
         child = start(log, *words, environment=variables)

@@ -358,21 +358,6 @@ def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: Running
     assert bytes(shared_guard.upstream.received[before:]).startswith(b"POST /mcp HTTP/1.1")
 
 
-def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuard) -> None:
-    """A refused tool call answers with isError, a code, a remedy and a decision id."""
-    status, answer = shared_guard.post(tool_call("a@evil.test"))
-
-    result = answer["result"]
-    observation = result["_meta"]["guard"]
-    assert status == 200
-    assert result["isError"] is True
-    assert observation["decision"] == "ask"
-    assert observation["retry"] is True, "after it was approved"
-    assert observation["remedy"]
-    assert "evil.test" not in json.dumps(result)
-    assert observation["decision_id"] in {line.get("decision_id") for line in shared_guard.audit()}
-
-
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
 def test_whoever_sends_too_much_reads_why(shared_guard: RunningGuard, chunked: bool) -> None:
     """The id stands behind what is too large; the answer comes once all of it was sent."""

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -173,14 +173,6 @@ known-servers: $(DEV) $(SERVERS)/.installed ## current releases of public server
 	$(BIN)/python -m tests.known_servers.report
 	$(BIN)/python -m pytest -q tests/e2e/test_known_servers.py $(ARGS)
 
-IDENTITY := tests/identity
-$(IDENTITY)/node_modules: $(IDENTITY)/package.json
-	npm install --prefix $(IDENTITY) --no-audit --no-fund --no-package-lock --silent
-	@touch $@
-
-console-identity: $(DEV) $(IDENTITY)/node_modules ## people sign in with npm's oidc-provider, and by certificate
-	$(BIN)/python -m pytest -q tests/e2e/test_console_sign_in.py $(ARGS)
-
 # neural-memory as a process of its own: a graph memory that nobody can replay.
 NEURAL := tests/neural_memory
 $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
@@ -246,7 +238,6 @@ envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
 
 test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front
 	GUARD_PEP=envoy $(BIN)/python -m pytest -n $(WORKERS) $(ENVOY_SUITES:%=tests/e2e/test_%.py) $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_envoy_differential.py $(ARGS)
 
 MUTATION := tests/mutation
 $(MUTATION)/.installed: $(MUTATION)/requirements.txt | $(BIN)/python
@@ -298,7 +289,7 @@ wheels: $(DEV) ## builds are alike, and the wheel works with every Python that i
 	$(BIN)/python -m tests.wheels $(ARGS)
 
 # A minute and a half a pair, on a machine that does nothing else.
-compare: $(DEV) ## speed and size of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
+compare: $(DEV) ## speed of the code against another commit (BASE=COMMIT, ARGS="--pairs 15")
 	@test -n "$(BASE)" || { echo "name the other commit: make compare BASE=COMMIT" >&2; exit 1; }
 	@$(BIN)/python -m tests.compare "$(BASE)" $(ARGS)
 

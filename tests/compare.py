@@ -1,4 +1,4 @@
-"""``make compare BASE=COMMIT``: speed and size of the code at two commits, side by side.
+"""``make compare BASE=COMMIT``: speed of the code at two commits, side by side.
 
 Each commit is checked out into a git worktree of its own and run by this Python with its packages,
 so that only the code differs.  Speed: a guard of each commit, or a process that makes decisions,
@@ -14,7 +14,6 @@ for the life of a process.  So both stand on one core, the same for either side.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import math
 import os
@@ -27,11 +26,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
-
-import numpy as np
-from radon.raw import analyze
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port, start
@@ -56,8 +50,6 @@ WARM: Final = 2.0
 SIDES: Final = ("base", "new")
 LOSS: Final = 0.03
 """The loss that an interval must exclude."""
-_NO_MODULES: Final = {"__init__", "__main__"}
-
 
 Figures = dict[str, tuple[float, float]]
 """Of the base and of the new code, by name."""
@@ -217,69 +209,6 @@ def excludes_loss(name: str, found: Ratio) -> bool:
     return found.low >= 1 - LOSS if name.endswith("/s") else found.high <= 1 + LOSS
 
 
-def size(tree: Path) -> dict[str, float]:
-    """Return how much code ``guard/`` has and how it is laid out."""
-    sources = {path: path.read_text(encoding="utf-8") for path in (tree / "guard").rglob("*.py")}
-    lengths = [len(text.splitlines()) for text in sources.values()]
-    circles = import_circles(tree)
-    return {
-        "files": len(sources),
-        "lines of a file, median": median(lengths),
-        "lines of a file, 90th percentile": float(np.percentile(lengths, 90)),
-        "logical lines": sum(analyze(text).lloc for text in sources.values()),
-        "docstring lines": sum(_docstring_lines(text) for text in sources.values()),
-        "loose modules": sum(
-            path.stem not in _NO_MODULES for path in (tree / "guard").glob("*.py")
-        ),
-        "import circles": len(circles),
-        "files in circles": sum(map(len, circles)),
-    }
-
-
-def import_circles(tree: Path) -> list[list[str]]:
-    """Return the groups of files that import each other in a circle, imports of types included."""
-    modules = {}
-    for path in sorted((tree / "guard").rglob("*.py")):
-        parts = path.relative_to(tree).with_suffix("").parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    names = {name: number for number, name in enumerate(modules)}
-    edges = {
-        (names[name], names[other])
-        for name, path in modules.items()
-        for other in _imports(path.read_text(encoding="utf-8"), names)
-    }
-    rows, columns = zip(*edges, strict=True) if edges else ((), ())
-    graph = coo_array((np.ones(len(edges)), (rows, columns)), shape=(len(names), len(names)))
-    count, labels = connected_components(graph, connection="strong")
-    groups = [[n for n in names if labels[names[n]] == label] for label in range(count)]
-    return [group for group in groups if len(group) > 1]
-
-
-def _imports(text: str, names: dict[str, int]) -> Iterator[str]:
-    """Give the modules of the package that a text imports, wherever the import stands."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            wanted = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            members = [f"{node.module}.{alias.name}" for alias in node.names]
-            wanted = [m if m in names else str(node.module) for m in members]
-        else:
-            continue
-        yield from (name for name in wanted if name in names)
-
-
-def _docstring_lines(text: str) -> int:
-    """Count the lines of docstrings, those under constants and fields included."""
-    return sum(
-        node.end_lineno - node.lineno + 1
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-        and node.end_lineno is not None
-    )
-
-
 def _git(*words: str) -> str:
     command = ["git", "-C", str(ROOT), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -290,9 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     parser.add_argument("base")
     parser.add_argument("--new", default="HEAD", help="commit to judge (default: %(default)s)")
-    parser.add_argument(
-        "--pairs", type=int, default=PAIRS, help="of processes that are started; 0 counts code only"
-    )
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of processes that are started")
     parser.add_argument(
         "--blocks",
         type=int,
@@ -300,7 +227,7 @@ def main() -> int:
         help="of four turns, of each pair (default: %(default)s)",
     )
     options = parser.parse_args()
-    if 0 < options.pairs < FEWEST:
+    if options.pairs < FEWEST:
         parser.error(f"an interval needs {FEWEST} pairs at least")
     measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with (
@@ -309,11 +236,6 @@ def main() -> int:
         redis_on_path() as search,
     ):
         trees = dict(zip(SIDES, (base, new), strict=True))
-        sizes = {side: size(tree) for side, tree in trees.items()}
-        print(f"{'':36}{_git('rev-parse', '--short', options.base):>10}", end="")
-        print(f"{_git('rev-parse', '--short', options.new):>10}")
-        for name, before in sizes["base"].items():
-            print(f"{name:36}{before:10g}{sizes['new'][name]:10g}", flush=True)
         environments = {side: environment(tree, search) for side, tree in trees.items()}
         for pair in range(options.pairs):
             found = requests(trees, environments, options.blocks, pair)
@@ -322,6 +244,7 @@ def main() -> int:
             for name, both in found.items():
                 measured[name].append(both)
             print(f"pair {pair + 1} of {options.pairs}", file=sys.stderr, flush=True)
+    print(f"{'':36}{options.base:>10.9}{options.new:>10.9}")
     good = True
     for name, figures in measured.items():
         ratio = ratio_of([math.log(new / base) for base, new in figures])

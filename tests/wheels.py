@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
-import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SUPPORTED = ((3, 11), (3, 12), (3, 13))
 BUILT = ("*.whl", "*.tar.gz")
 EPOCH = "1700000000"
 """Any time will do: the same one must give the same bytes."""
@@ -32,34 +32,17 @@ print(json.dumps({"mitmproxy": m.version("mitmproxy"), "python": sys.version.spl
 
 def interpreters() -> list[str]:
     """Return one interpreter of each supported version that can make environments."""
-    names = [f"python3.{minor}" for _, minor in SUPPORTED]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    names += [str(path) for path in sorted(pyenv.glob("3.*/bin/python3"))]
-    found: dict[tuple[int, int], str] = {}
-    for name in names:
-        question = "import ensurepip, sys, venv; print(*sys.version_info[:2], sys.executable)"
-        try:
-            asked = subprocess.run(
-                [name, "-c", question], capture_output=True, text=True, check=True
-            )
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        major, minor, path = asked.stdout.split(maxsplit=2)
-        found.setdefault((int(major), int(minor)), path.strip())
-    return [found[version] for version in SUPPORTED if version in found]
+    found = subprocess.run([ROOT / ".ci" / "pythons"], capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()
 
 
 def build(out: Path) -> dict[str, str]:
-    """Build from a fresh copy of what git tracks; return the digests by file name."""
-    with tempfile.TemporaryDirectory(prefix="guard-source-") as name:
-        source = Path(name) / "source"
-        tracked = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
-        ).stdout.decode()
-        for one in filter(None, tracked.split("\0")):
-            if (ROOT / one).is_file():
-                (source / one).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / one, source / one)
+    """Build from the files of the last commit; return the digests by file name."""
+    archive = ["git", "-C", str(ROOT), "archive", "HEAD"]
+    packed = subprocess.run(archive, capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory(prefix="guard-source-") as source:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(source, filter="data")
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-d", str(out)],
             cwd=source,
@@ -67,8 +50,8 @@ def build(out: Path) -> dict[str, str]:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-    files = sorted(path for pattern in BUILT for path in out.glob(pattern))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    built = sorted(path for pattern in BUILT for path in out.glob(pattern))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built}
 
 
 def away(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:

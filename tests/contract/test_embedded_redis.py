@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import select
-import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,14 +10,6 @@ import redis
 
 from guard.core.errors import GuardError
 from guard.store.embedded import EmbeddedRedis
-
-KEEPER = """
-import signal, sys
-from guard.store.embedded import EmbeddedRedis
-server = EmbeddedRedis().start()
-print(server.pid, server.directory, flush=True)
-signal.pause()
-"""
 
 
 def client_of(server: EmbeddedRedis) -> redis.Redis:
@@ -53,29 +40,6 @@ def test_stopping_leaves_nothing() -> None:
     assert process.returncode is not None
     assert not directory.exists()
     assert server.pid is None
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells a child of its parent's death"
-)
-def test_it_dies_with_a_parent_that_is_killed() -> None:
-    """SIGKILL gives the parent no chance to clean up; the kernel ends Redis."""
-    with subprocess.Popen(
-        [sys.executable, "-c", KEEPER], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
-    ) as parent:
-        assert parent.stdout is not None
-        pid, directory = parent.stdout.readline().split()
-        gone = os.pidfd_open(int(pid))
-        parent.kill()
-        parent.wait()
-
-    poller = select.poll()
-    poller.register(gone)
-    ended = poller.poll(100_000)
-    os.close(gone)
-
-    assert ended
-    shutil.rmtree(directory)
 
 
 def test_a_directory_opened_to_others_is_refused(own_server: EmbeddedRedis) -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path for top in ("guard", "lab") for path in (ROOT / top).rglob("*.py"))
@@ -57,25 +55,7 @@ def test_unit_tests_lie_where_the_code_lies():
     assert found == []
 
 
-STARTS_PROCESSES = {"subprocess", "multiprocessing", "SeparateProcess", "executable", "fork"}
 SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"}
-
-
-def test_unit_tests_start_no_process():
-    """But a Redis: what needs another process is a contract between the two."""
-    found = set()
-    for path, tree in parsed(UNIT.rglob("*.py"), STARTS_PROCESSES):
-        for node in ast.walk(tree):
-            named = {
-                getattr(node, "attr", ""),
-                getattr(node, "id", ""),
-                getattr(node, "module", ""),
-            }
-            named |= {alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")}
-            if named & STARTS_PROCESSES:
-                found.add(relative(path))
-
-    assert found == set()
 
 
 def sleeps_in(node, *, polls=False):
@@ -331,29 +311,3 @@ def test_what_is_imported_is_asked_for_by_name(offline):
 
     assert outside >= {"numpy", "pydantic"}
     assert {n for n in outside if asked.isdisjoint(map(distribution, brought[n]))} == set()
-
-
-def test_a_commit_installs_nothing():
-    """Also where the lock is newer: the environment may be lent from another checkout."""
-    hooks = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
-    made = [
-        hook["entry"].split()[1:]
-        for hook in hooks["repos"][0]["hooks"]
-        if hook["entry"].startswith("make ")
-    ]
-    newer = ("make", "--dry-run", "--what-if=requirements/dev.txt")
-    # `make test VENV=...` is about another environment than the hooks'.
-    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    said = [
-        subprocess.run(
-            [*newer, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-        ).stdout
-        for words in made
-    ]
-
-    assert len(said) == 1
-    assert not [one for one in said if " pip " in one]
-
-
-STARTS_PROCESSES = {"subprocess", "multiprocessing", "SeparateProcess", "executable", "fork"}
-SLEEPS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"}

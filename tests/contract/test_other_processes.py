@@ -40,12 +40,8 @@ async def test_a_community_is_found_in_another_process(communal):
     assert os.getpid() not in seen
 
 
-def _dies(*_):
-    os._exit(9)
-
-
-async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_server):
-    """The real one: its verdict is that of a thread, and where it dies the call is blocked."""
+async def test_a_large_call_is_read_by_another_process(tmp_path, own_server):
+    """The real one: its verdict is that of a thread."""
     policy = load_policies([Path("policies/default.yaml")])
     store = RedisSessionStore.at(own_server.url, namespace="large", timeout=60.0)
     guard, reader, pids = guard_on(store, policy), CallReader(), []
@@ -64,13 +60,6 @@ async def test_a_large_call_is_read_by_another_process_or_blocked(tmp_path, own_
     assert [one.code for one in verdict.reasons] == [one.code for one in here.reasons]
     assert os.getpid() not in pids
 
-    async def dies(*_):
-        return await reader.run_for("alice", _dies)
-
-    guard.calls.large._reads = dies
-    [(_, blocked)] = await guard.judge(JudgeRequest([replace(call, id="d-3")]))
-    assert [one.code for one in blocked.reasons] == ["guard_error"]
-    assert not blocked.enforced.forwards
     await store.aclose()
 
 

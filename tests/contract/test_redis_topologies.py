@@ -9,7 +9,7 @@ import os
 import signal
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -31,6 +31,8 @@ from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    Connect = Callable[..., RedisSessionStore]
 
 pytestmark = pytest.mark.programs("redis-server", "redis-cli")
 
@@ -83,13 +85,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServers]:
 
 
 @pytest.fixture
-async def clustered(
-    cluster: RedisServers, redis_namespace: str
-) -> AsyncIterator[RedisSessionStore]:
+async def connect(redis_namespace: str) -> AsyncIterator[Callable[..., RedisSessionStore]]:
+    """Return a function that opens stores of one namespace, which are closed after the test."""
+    stores: list[RedisSessionStore] = []
+
+    def opened(url: str, timeout: float = 60.0, **options: Any) -> RedisSessionStore:
+        client = open_client(url, timeout=timeout, **options)
+        stores.append(RedisSessionStore(client, namespace=redis_namespace))
+        return stores[-1]
+
+    yield opened
+    for store in stores:
+        await store.aclose()
+
+
+@pytest.fixture
+def clustered(cluster: RedisServers, connect: Connect) -> RedisSessionStore:
     """A store on the Cluster."""
-    store = RedisSessionStore(open_client(cluster.url, timeout=60.0), namespace=redis_namespace)
-    yield store
-    await store.aclose()
+    return connect(cluster.url)
 
 
 def counted(cluster: RedisServers) -> int:
@@ -155,14 +168,14 @@ async def test_a_slot_that_moves_loses_no_call_and_refuses_none_after_the_move(
 
 
 async def test_a_primary_that_dies_is_followed_by_its_replica(
-    tmp_path: Path, redis_namespace: str
+    tmp_path: Path, connect: Connect
 ) -> None:
     """Calls of its tenants are refused until the replica has taken over; what it knew is there."""
     with RedisServers(tmp_path) as servers:
         servers.cluster()
-        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
+        store = connect(servers.url, durability=Durability.REPLICATED)
+        client = store.client
         assert isinstance(client, ClusterClient)
-        store = RedisSessionStore(client, namespace=redis_namespace)
         await store.verify()
         for tenant in TENANTS:
             await judged(store, tenant)
@@ -176,7 +189,6 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(
         # REPLICATED: the promoted server has no replica, so nothing is acknowledged any more.
         client.durability = Durability.RELAXED
         snapshots = [await eventually(lambda t=t: store.attempt(attempt_of(t))) for t in hit]  # type: ignore[misc]
-        await store.aclose()
 
     assert all(isinstance(s, Snapshot) and sum(s.session.attempted) >= 1 for s in snapshots)
     assert all(
@@ -213,72 +225,57 @@ async def test_a_shard_that_comes_back_empty_is_a_loss_of_its_tenants_only(
 
 
 async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_there(
-    tmp_path: Path, redis_namespace: str
+    tmp_path: Path, connect: Connect
 ) -> None:
     """Every attempt that was acknowledged before the primary died is counted by its successor."""
     with RedisServers(tmp_path) as servers:
         primary, replica, _ = servers.watched()
-        client = open_client(servers.url, timeout=60.0, durability=Durability.REPLICATED)
-        store = RedisSessionStore(client, namespace=redis_namespace)
+        store = connect(servers.url, durability=Durability.REPLICATED)
         await store.verify()
-        acknowledged = 0
         for _ in range(200):
             await store.attempt(attempt_of("t"))
-            acknowledged += 1
         os.kill(primary.pid, signal.SIGKILL)
         with pytest.raises(StateError):
             await store.attempt(attempt_of("t"))
         replica.wait_for("role:master", "INFO", "replication")
         # Nobody confirms writes now; the relaxed reader shows what the successor has.
-        other = RedisSessionStore(open_client(servers.url, timeout=60.0), namespace=redis_namespace)
+        other = connect(servers.url)
         snapshot = await eventually(lambda: other.attempt(attempt_of("t")))
-        await store.aclose()
-        await other.aclose()
 
     assert isinstance(snapshot, Snapshot)
-    assert acknowledged == 200
-    assert sum(snapshot.session.attempted) >= acknowledged
+    assert sum(snapshot.session.attempted) >= 200
 
 
-async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, redis_namespace: str) -> None:
+async def test_a_write_no_replica_has_is_an_error(tmp_path: Path, connect: Connect) -> None:
     """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
     with RedisServers(tmp_path) as servers:
         _, replica = servers.replicated()
-        strict = RedisSessionStore(
-            open_client(servers.url, timeout=5.0, durability=Durability.REPLICATED),
-            namespace=redis_namespace,
-        )
+        strict = connect(servers.url, 5.0, durability=Durability.REPLICATED)
         await eventually(lambda: strict.attempt(attempt_of("t")))
         os.kill(replica.pid, signal.SIGSTOP)
         with pytest.raises(StateError, match="fewer than 1 replicas"):
             await strict.attempt(attempt_of("t"))
-        loose = RedisSessionStore.at(servers.url, namespace=redis_namespace, timeout=60.0)
-        assert isinstance(await loose.attempt(attempt_of("t")), Snapshot)
+        assert isinstance(await connect(servers.url).attempt(attempt_of("t")), Snapshot)
         os.kill(replica.pid, signal.SIGCONT)
         assert isinstance(await eventually(lambda: strict.attempt(attempt_of("t"))), Snapshot)
-        await strict.aclose()
-        await loose.aclose()
 
 
-async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path: Path) -> None:
+async def test_fsync_is_refused_where_the_server_does_not_sync(
+    tmp_path: Path, connect: Connect
+) -> None:
     """The setting is a promise about the server, so the server is asked."""
     with RedisServers(tmp_path) as servers:
         lazy = servers.single("appendonly yes", "appendfsync everysec")
         sure = servers.single("appendonly yes", "appendfsync always")
-        refused = RedisSessionStore(
-            open_client(lazy.url, timeout=60.0, durability=Durability.FSYNC)
-        )
         with pytest.raises(UnfitError, match="appendfsync always"):
-            await refused.verify()
-        held = RedisSessionStore(open_client(sure.url, timeout=60.0, durability=Durability.FSYNC))
+            await connect(lazy.url, durability=Durability.FSYNC).verify()
+        held = connect(sure.url, durability=Durability.FSYNC)
         await held.verify()
         for _ in range(50):
             await held.attempt(attempt_of("t"))
         sure.kill()
         sure.start()
         snapshot = await eventually(lambda: held.attempt(attempt_of("t")))
-        await refused.aclose()
-        await held.aclose()
 
     assert isinstance(snapshot, Snapshot)
     assert sum(snapshot.session.attempted) == 50
@@ -305,7 +302,7 @@ async def test_the_printed_rule_is_enough_and_no_more(cluster: RedisServers) -> 
     await store.aclose()
 
 
-async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespace: str) -> None:
+async def test_tls_is_checked_on_every_connection(tmp_path: Path, connect: Connect) -> None:
     """Client certificate demanded; a server of another authority is not talked to."""
     chain = issue(tmp_path / "ca.pem", "localhost", "127.0.0.1")
     issue(tmp_path / "other.pem", "localhost")
@@ -320,25 +317,17 @@ async def test_tls_is_checked_on_every_connection(tmp_path: Path, redis_namespac
             "tls-auth-clients yes",
             port=port[1],
         )
-        url = f"rediss://localhost:{port[0]}?ssl_certfile={own}&ssl_keyfile={own}"
-        trusting = f"{url}&ssl_ca_certs={tmp_path}/ca.pem"
-        store = RedisSessionStore.at(trusting, namespace=redis_namespace, timeout=60.0)
+        url = f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}"
+        shown = f"ssl_certfile={own}&ssl_keyfile={own}"
+        store = connect(f"{url}/ca.pem&{shown}")
         await store.verify()
         assert await judged(store, "t") == 0
         records = os.urandom(60_000)  # Of several TLS records, which arrive together.
-        await store.client.execute("SET", f"{redis_namespace}:long", records)
-        assert await store.client.execute("GET", f"{redis_namespace}:long") == records
-        strangers = [
-            RedisSessionStore.at(f"{url}&ssl_ca_certs={tmp_path}/other.pem", timeout=60.0),
-            RedisSessionStore.at(
-                f"rediss://localhost:{port[0]}?ssl_ca_certs={tmp_path}/ca.pem", timeout=60.0
-            ),
-        ]
-        for stranger in strangers:
+        await store.client.execute("SET", f"{store.namespace}:long", records)
+        assert await store.client.execute("GET", f"{store.namespace}:long") == records
+        for stranger in (f"{url}/other.pem&{shown}", f"{url}/ca.pem"):
             with pytest.raises(StateError, match=r"cannot be reached|was lost"):
-                await stranger.verify()
-            await stranger.aclose()
-        await store.aclose()
+                await connect(stranger).verify()
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
 
-COUNT = int(os.environ.get("COUNT", "12000"))
-SHELLS = int(os.environ.get("SHELLS", "300"))
+COUNT = int(os.environ.get("COUNT", "6000"))
+SHELLS = int(os.environ.get("SHELLS", "150"))
 HONEST = (
     "git status",
     "git log --oneline -n 5 && git diff HEAD~1 -- src/a.py",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from guard.core.policy import StateLimits
 from guard.credentials.label_key import load_label_key
 from guard.operations.labels import LabelOperator
 from guard.provenance.seal import Seal
+from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
+from tests.e2e.running_guard import ROOT, RunningGuard, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
-
-    from tests.e2e.running_guard import RunningGuard
 
 SECONDS = 240.0
 
@@ -55,6 +56,39 @@ async def desk(redis: str, directory: Path) -> AsyncIterator[Desk]:
         yield Desk(store, Seal(load_label_key(directory / "label.key")), StateLimits())
     finally:
         await store.aclose()
+
+
+@dataclass
+class Place:
+    """A guard that holds what it asks about, and the Redis that people answer in."""
+
+    guard: RunningGuard
+    redis: str
+    policy: Path
+
+    def desk(self) -> Any:
+        """Return what answers requests for approval."""
+        return desk(self.redis, self.policy.parent)
+
+    @property
+    def url(self) -> str:
+        """Where its clients connect."""
+        return f"http://127.0.0.1:{self.guard.port}"
+
+
+@contextmanager
+def holding(
+    directory: Path, text: str, upstream: Any = None, *options: str, alone: bool = False
+) -> Iterator[Place]:
+    """Start a guard on a Redis of its own under a policy, which adds to the default one or not."""
+    policy = directory / "hold.yaml"
+    policy.write_text(text, encoding="utf-8")
+    first = policy if alone else ROOT / "policies" / "default.yaml"
+    with EmbeddedRedis() as redis:
+        more = () if alone else ("--policy", str(policy))
+        given = (*more, "--redis", redis.url, *options)
+        with serving(directory / "guard", upstream, policy=first, options=given) as guard:
+            yield Place(guard, redis.url, policy)
 
 
 def outcomes(guard: RunningGuard) -> dict[str, str]:

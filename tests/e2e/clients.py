@@ -1,34 +1,78 @@
-"""Clients that several tests have: callers in threads, and one that reads an answer as it comes."""
+"""Clients that several tests have: agents under load, a wrapper, a reader of a slow answer."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import itertools
+import json
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+import httpx
+
 from guard.processes.loopback import START_SECONDS
-from tests.e2e.running_guard import tool_call, wait_until
+from tests.e2e.running_guard import ROOT, tool_call, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
+    from pathlib import Path
 
-    from tests.e2e.running_guard import RunningGuard
 
 SECONDS = 60.0
+PAUSE_SECONDS = 0.05
+"""Between two calls of one agent: the machine is there for the guards."""
 
 
-class Callers:
-    """Threads that go on calling until the end of a ``with`` block.
+def call_tool(
+    port: int, tool: str, arguments: dict[str, Any], session: str = "s", **headers: str
+) -> dict[str, Any]:
+    """Call a tool as an agent does and return the JSON-RPC answer."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = httpx.post(
+        f"http://127.0.0.1:{port}/mcp",
+        json=tool_call(tool=tool) | {"params": {"name": tool, "arguments": arguments}},
+        headers={
+            "accept": "application/json, text/event-stream",
+            "x-guard-session": session,
+            **given,
+        },
+        timeout=60,
+        trust_env=False,
+    )
+    return dict(answer.json())
+
+
+class Load:
+    """Agents that call one after the other: half by a connection each time, half by one they keep.
+
+    One that finds its kept connection closed before a byte of the answer came opens another and
+    asks again (RFC 9112, 9.3.1).  New connections lead to the ports in turns, as with a cluster's
+    service.  They call until the end of a ``with`` block.
 
     Args:
-        count: of threads.
-        run: called in each with its number; returns soon once :attr:`stop` is set.
+        ports: of the guards.
+        agents: their number.
+        to: receiver of calls that have to be released.
+        stranger: receiver of every fifth call, which has to be refused; empty for none.
     """
 
-    def __init__(self, count: int, run: Callable[[int], None]) -> None:
-        self.stop = threading.Event()
+    def __init__(
+        self, *ports: int, agents: int = 4, to: str = "team@example.com", stranger: str = ""
+    ) -> None:
+        self.ports = ports
+        self.released: list[str] = []
+        self.refused: list[str] = []
         self.failures: list[str] = []
-        self._threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+        self._to, self._stranger = to, stranger
+        self._stop = threading.Event()
+        self._turns = itertools.count()
+        self._lock = threading.Lock()
+        """Held from the choice of a guard to the first answer: one that is taken out owes none."""
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(agents)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -36,33 +80,116 @@ class Callers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop.set()
+        self._stop.set()
         for thread in self._threads:
             thread.join()
 
-
-class Load(Callers):
-    """Clients that send to a colleague, each call on a connection of its own."""
-
-    def __init__(self, guard: RunningGuard, clients: int) -> None:
-        super().__init__(clients, self._run)
-        self._guard = guard
-        self.answered = 0
+    def take_out(self, port: int) -> None:
+        """Send a pod no further connections; it keeps those that it has."""
+        with self._lock:
+            self.ports = tuple(one for one in self.ports if one != port)
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many more calls have been answered."""
-        wanted = self.answered + count
-        wait_until(lambda: self.answered >= wanted, f"{count} more answers", START_SECONDS)
+        """Wait until so many more calls have been released and some refused."""
+        released = len(self.released) + count
+        refused = len(self.refused) + bool(self._stranger)
+        wait_until(
+            lambda: len(self.released) >= released and len(self.refused) >= refused,
+            f"{count} more answers",
+            START_SECONDS,
+        )
 
-    def _run(self, _: int) -> None:
-        while not self.stop.is_set():
+    def _run(self, agent: int) -> None:
+        kept: http.client.HTTPConnection | None = None
+        for number in itertools.count():
+            if self._stop.is_set():
+                break
+            stranger = bool(self._stranger) and number % 5 == 4
+            ident = f"{'refuse' if stranger else 'release'}-{agent}-{number}"
+            body = json.dumps(tool_call(self._stranger if stranger else self._to, ident=ident))
             try:
-                status, answer = self._guard.post(tool_call())
-                if status != 200 or "result" not in answer or answer["result"].get("isError"):
-                    raise OSError(str(answer))
-                self.answered += 1
-            except (OSError, ValueError, IndexError, TypeError) as error:
-                self.failures.append(repr(error))
+                kept, result = self._asked(kept, body)
+                if stranger != (result.get("isError") is True):
+                    self.failures.append(f"{ident}: {result}")
+                (self.refused if stranger else self.released).append(ident)
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(f"{ident}: {error!r}")
+                kept = None
+            if agent % 2 and kept is not None:
+                kept.close()
+                kept = None
+            self._stop.wait(PAUSE_SECONDS)
+        if kept is not None:
+            kept.close()
+
+    def _asked(
+        self, kept: http.client.HTTPConnection | None, body: str
+    ) -> tuple[http.client.HTTPConnection, dict[str, Any]]:
+        """Return the connection that answered, and the result."""
+        # One that the server has closed would open itself again, at the same pod.
+        if kept is not None and kept.sock is not None:
+            with suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                return kept, _posted(kept, body)
+        with self._lock:
+            port = self.ports[next(self._turns) % len(self.ports)]
+            made = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            return made, _posted(made, body)
+
+
+def _posted(connection: http.client.HTTPConnection, body: str) -> dict[str, Any]:
+    headers = {"content-type": "application/json", "x-guard-session": "s1"}
+    try:
+        connection.request("POST", "/mcp", body, headers)
+        return dict(json.loads(connection.getresponse().read())["result"])
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        raise
+
+
+class Wrapper:
+    """``guard stdio`` around a server; closes its pipes with a ``with`` block.
+
+    Args:
+        decisions: socket of the guard that judges.
+        policies: that are to be in force there.
+        command: of the server.
+        options: of the wrapper.
+    """
+
+    def __init__(
+        self, decisions: Path, policies: Iterable[Path], *command: str, options: Iterable[str] = ()
+    ) -> None:
+        words = [sys.executable, "-m", "guard", "stdio", "--decisions", str(decisions), *options]
+        for policy in policies:
+            words += ["--policy", str(policy)]
+        pipe = subprocess.PIPE
+        self.process: Any = subprocess.Popen(
+            [*words, "--", *command], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+
+    def say(self, message: Any) -> None:
+        """Send a frame as the agent: bytes, or what is written as JSON."""
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self.process.stdin.write(data + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        """Return the next frame that the agent gets."""
+        return json.loads(self.process.stdout.readline())
+
+    def end(self) -> int:
+        """Close its input, and return its exit code."""
+        self.process.stdin.close()
+        return int(self.process.wait(SECONDS))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
 
 
 class Reading:

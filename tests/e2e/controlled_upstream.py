@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import socket
-import struct
 
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
@@ -32,12 +31,6 @@ class Exchange:
     def end(self) -> None:
         """End the chunked body."""
         self.connection.sendall(b"0\r\n\r\n")
-
-    def die(self) -> None:
-        """Reset the connection."""
-        linger = struct.pack("ii", 1, 0)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.connection.close()
 
     def is_gone(self) -> bool:
         """Wait until the other side has closed and return True."""
@@ -80,16 +73,6 @@ class StreamClient:
         _OPEN.append(self.socket)
         self.socket.sendall(data)
         self.received = b""
-
-    @classmethod
-    def of(cls, connection: socket.socket, data: bytes) -> StreamClient:
-        """Return a client on a connection that is open already."""
-        client = cls.__new__(cls)
-        client.socket, client.received = connection, b""
-        _OPEN.append(connection)
-        connection.settimeout(PATIENCE)
-        connection.sendall(data)
-        return client
 
     def until(self, wanted: bytes) -> bytes:
         """Read until the wanted bytes have come and return everything so far."""

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.client
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from guard.processes.loopback import Child, free_port, start
 from lab.write_path.store import VectorMemory
-from tests.e2e.running_guard import BEHIND_ENVOY, ROOT, RunningGuard, start_guard
+from tests.e2e.clients import call_tool
+from tests.e2e.running_guard import (
+    BEHIND_ENVOY,
+    ROOT,
+    Elsewhere,
+    RunningGuard,
+    secrets_file,
+    start_guard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 POLICY = ROOT / "lab" / "write_path" / "gate.yaml"
-AGENT = "the-agents-" + "own-secret"
-NEWCOMER = "a-newcomers-" + "own-secret"
-"""Of an agent whose sessions have read nothing; who calls with it must not read either."""
+AGENT, NEWCOMER = "agent", "newcomer"
+"""Principals whose secrets are their names; no session of the second one reads anything."""
 SECRET = "w" + "rite-" + "credential-0123456789"
 
 
@@ -34,15 +38,12 @@ class MemoryStage:
     port: int
     store: VectorMemory
     guards: list[RunningGuard] = field(default_factory=list)
-    redis: str = ""
 
     def guard(self, **options: Any) -> RunningGuard:
         """Start one more guard that holds the write credential."""
-        name = f"guard{len(self.guards)}"
         write_secret = self.directory / "secret"
-        upstream: Any = SimpleNamespace(port=self.port)
         extra = options.pop("options", ())
-        directory = self.directory / name
+        directory = self.directory / f"guard{len(self.guards)}"
         directory.mkdir(exist_ok=True)
         file = directory / "write.toml"
         # The listener's name is known only once its port is: the guard reads the file at start.
@@ -53,20 +54,12 @@ class MemoryStage:
             f'secret_file = "{write_secret}"\n',
             encoding="utf-8",
         )
-        agents = directory / "agents.toml"
-        secrets = {"agent": AGENT, "newcomer": NEWCOMER}
-        agents.write_text(
-            "".join(
-                f'{name} = "{hashlib.sha256(secret.encode()).hexdigest()}"\n'
-                for name, secret in secrets.items()
-            ),
-            encoding="utf-8",
-        )
+        agents = secrets_file(directory / "agents.toml", AGENT, NEWCOMER)
         guard = start_guard(
             directory,
-            upstream,
+            Elsewhere(self.port),
             policy=options.pop("policy", POLICY),
-            options=("--write-credentials", str(file), "--credentials", str(agents), *extra),
+            options=("--write-credentials", str(file), "--credentials", agents, *extra),
             port=port,
             **options,
         )
@@ -95,28 +88,8 @@ def memory_stage(directory: Path) -> Iterator[MemoryStage]:
         stage.close()
 
 
-def call(
-    port: int, tool: str, arguments: dict[str, Any], session: str = "s", **headers: str
-) -> dict[str, Any]:
-    """Call a tool as an agent does and return the JSON-RPC answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    message = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    }
-    sent = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "x-guard-session": session,
-        "proxy-authorization": f"Bearer {AGENT}",
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
-    connection.request("POST", "/mcp", json.dumps(message), sent)
-    answer = json.loads(connection.getresponse().read())
-    connection.close()
-    return answer
+call = partial(call_tool, proxy_authorization=f"Bearer {AGENT}")
+"""Call of an agent with a credential of its own."""
 
 
 def reasons(answer: dict[str, Any]) -> list[str]:

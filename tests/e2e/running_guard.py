@@ -11,14 +11,14 @@ import subprocess
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parsed_metrics
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Child, Rig, free_port, start
@@ -77,6 +77,16 @@ class Upstream(RawServer):
                     client.sendall(self.answer(request))
 
 
+@dataclass
+class Elsewhere:
+    """A tool server that another process runs."""
+
+    port: int
+
+    def close(self) -> None:
+        """End nothing: whoever started it does."""
+
+
 def default_answer(request: bytes, text: str = "done") -> bytes:
     """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
     body = request.partition(b"\r\n\r\n")[2]
@@ -109,31 +119,13 @@ class RunningGuard:
     admin: int
     audit_path: Path
     upstream: Upstream
-    ports: list[int] = field(default_factory=list)
     envoy: RunningEnvoy | None = None
     """What stands in front of it."""
-    place: Path | None = None
-    """Where that connects."""
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
         """The supervisor's process."""
         return self.child.process
-
-    def listens(self) -> bool:
-        """Return whether it takes connections itself, whatever stands in front."""
-        if self.place is None:
-            return self.answers()
-        with socket.socket(socket.AF_UNIX) as made:
-            return made.connect_ex(str(self.place)) == 0
-
-    def answers(self) -> bool:
-        """Return whether its listener takes connections."""
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS).close()
-        except OSError:
-            return False
-        return True
 
     @property
     def worker(self) -> int:
@@ -145,13 +137,10 @@ class RunningGuard:
         """What it wrote to standard output and error."""
         return self.child.log
 
-    def send(self, data: bytes, *, port: int | None = None, close: bool = False) -> bytes:
+    def send(self, data: bytes) -> bytes:
         """Send raw bytes and return everything that comes back until the guard is silent."""
-        place = ("127.0.0.1", port or self.port)
-        with socket.create_connection(place, timeout=WAIT_SECONDS) as client:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS) as client:
             client.sendall(data)
-            if close:
-                client.shutdown(socket.SHUT_WR)
             return read_response(client)
 
     def post(self, document: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
@@ -167,16 +156,14 @@ class RunningGuard:
 
     def note_prompt(self, text: str, secret: str, session: str, who: str = "anonymous") -> int:
         """Tell the guard what a user typed, as a front end does; return the status."""
-        request = urllib.request.Request(
+        answer = httpx.post(
             f"http://127.0.0.1:{self.admin}/v1/prompts",
-            json.dumps({"principal": who, "session": session, "text": text}).encode(),
-            {"authorization": f"Bearer {secret}", "content-type": "application/json"},
+            json={"principal": who, "session": session, "text": text},
+            headers={"authorization": f"Bearer {secret}"},
+            trust_env=False,
+            timeout=WAIT_SECONDS,
         )
-        try:
-            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return int(error.code)
+        return answer.status_code
 
     def audit(self) -> list[dict[str, Any]]:
         """Return the audit lines so far; one that is being written is not there yet."""
@@ -188,16 +175,12 @@ class RunningGuard:
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples whose labels include those given."""
         url = f"http://127.0.0.1:{self.admin}/metrics"
-        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as response:
-            text = response.read().decode()
-        total = 0.0
-        for line in text.splitlines():
-            match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
-            if match and match[1] == name:
-                found = dict(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))
-                if labels.items() <= found.items():
-                    total += float(match[3])
-        return total
+        text = httpx.get(url, trust_env=False, timeout=WAIT_SECONDS).text
+        samples = (one for family in parsed_metrics(text) for one in family.samples)
+        wanted = labels.items()
+        return sum(
+            one.value for one in samples if one.name == name and wanted <= one.labels.items()
+        )
 
     def stop(self) -> int:
         """Stop the guard as an operator would and return its exit code."""
@@ -226,11 +209,11 @@ def read_response(client: socket.socket) -> bytes:
 
 def start_guard(
     directory: Path,
-    upstream: Upstream,
+    upstream: Any,
     *,
     policy: Path | None = None,
     options: tuple[str, ...] = (),
-    environment: dict[str, str] | None = None,
+    environment: dict[str, Any] | None = None,
     wait: bool = True,
     port: int | None = None,
 ) -> RunningGuard:
@@ -243,10 +226,11 @@ def start_guard(
     words += ["--admin", f"127.0.0.1:{admin}", "--audit", str(audit), *options]
     # Guards of one test are one deployment; those of another are another.
     key = {"GUARD_LABEL_KEY": str(directory.parent / "label.key"), "GUARD_DATA": "memory"}
-    variables = {**os.environ, **key, **(environment or {})}
+    given = {**os.environ, **key, **(environment or {})}
+    variables = {name: value for name, value in given.items() if value is not None}
     # The worker runs with -O: without its bytecode cache every start compiles every library.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
-    command, envoy, place = ["run", *words], None, None
+    command, envoy = ["run", *words], None
     if variables.get("GUARD_PEP") == "envoy" or BEHIND_ENVOY:
         variables.pop("GUARD_PEP", None)
         if find_envoy() is None:
@@ -257,7 +241,7 @@ def start_guard(
             command, edge = fronted(words, place)
         except GuardError as error:
             pytest.skip(f"not behind an Envoy: {error}")
-        envoy, place = start_envoy(directory, edge), Path(edge.guard.removeprefix("unix:"))
+        envoy = start_envoy(directory, edge)
     child = start(directory / "guard.log", "-m", "guard", *command, environment=variables)
     if wait:
         try:
@@ -265,13 +249,11 @@ def start_guard(
         except GuardError:
             child.stop()
             raise
-    return RunningGuard(child, port, admin, audit, upstream, envoy=envoy, place=place)
+    return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
 
 
 @contextmanager
-def serving(
-    directory: Path, upstream: Upstream | None = None, **options: Any
-) -> Iterator[RunningGuard]:
+def serving(directory: Path, upstream: Any = None, **options: Any) -> Iterator[RunningGuard]:
     """Start a guard before an upstream, a new one if none is given; end both with the block."""
     server = upstream or Upstream()
     guard = start_guard(directory, server, **options)

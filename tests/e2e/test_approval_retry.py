@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,17 +19,18 @@ from guard.processes.loopback import Rig, free_port
 from lab.mcp_scenarios import Client, session
 from tests.e2e.raw_server import RawServer
 from tests.e2e.running_guard import (
+    BEHIND_ENVOY,
     ROOT,
+    Elsewhere,
     Upstream,
     default_answer,
     not_behind_envoy,
-    start_guard,
+    serving,
     tool_call,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.e2e.running_guard import RunningGuard
 
@@ -44,24 +45,28 @@ tools:
 """
 
 
+FIRST = ("no server listens", "the server fails")
+"""What a call meets at a server that begins to listen later."""
+
+
 @pytest.fixture(scope="module")
 def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
-    """Start the fixture server of the official SDK and a guard before it."""
+    """Start the fixture server of the official SDK and a guard before it, and before others."""
     directory = tmp_path_factory.mktemp("retry")
     extra = directory / "echo.yaml"
     extra.write_text(POLICY, encoding="utf-8")
     state = {"XDG_STATE_HOME": str(directory / "state")}
+    options = ["--policy", str(extra), "--label-key", str(directory / "label.key")]
+    late = {name: (free_port(), free_port()) for name in FIRST}
+    for listener, server in () if BEHIND_ENVOY else late.values():
+        options += ["--reverse", f"127.0.0.1:{listener}=http://127.0.0.1:{server}"]
     with Rig() as rig:
-        running = start_guard(
-            directory,
-            SimpleNamespace(port=rig.server("lab.fixture_server")),
-            policy=ROOT / "policies" / "default.yaml",
-            options=("--policy", str(extra), "--label-key", str(directory / "label.key")),
-            environment=state,
-        )
-        running.state = state
-        yield running
-        running.stop()
+        upstream = Elsewhere(rig.server("lab.fixture_server"))
+        policy = ROOT / "policies" / "default.yaml"
+        given = {"policy": policy, "options": tuple(options), "environment": state}
+        with serving(directory / "guard", upstream, **given) as running:
+            running.state, running.late = state, late
+            yield running
 
 
 async def approved(guard: RunningGuard, decision: str) -> None:
@@ -105,32 +110,28 @@ class Late(Upstream):
 
 
 @not_behind_envoy("Envoy connects to the server")
-@pytest.mark.parametrize("listens", [False, True], ids=["no server listens", "the server fails"])
+@pytest.mark.parametrize("first", FIRST)
 async def test_an_answer_outlives_a_server_that_received_nothing(
-    tmp_path: Path, *, listens: bool
+    guard: RunningGuard, first: str
 ) -> None:
     """A failed connection gives the answer back; a server that was sent the call uses it up."""
-    port = free_port()
-    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    options = ("--label-key", str(tmp_path / "label.key"))
-    at = SimpleNamespace(port=port)
-    guard = start_guard(tmp_path / "guard", at, options=options, environment=state)
-    guard.state = state
+    listener, server = guard.late[first]
     call = tool_call("new@partner.test")
-    _, asked = await asyncio.to_thread(guard.post, call)
+    elsewhere = replace(guard, port=listener)
+    _, asked = await asyncio.to_thread(elsewhere.post, call)
     await approved(guard, asked["result"]["_meta"]["guard"]["decision_id"])
-    first = Late(port) if listens else None
-    if first is not None:
-        first.answer = lambda _: b"not HTTP\r\n\r\n"
-    await asyncio.to_thread(guard.post, call)
-    if first is not None:
-        first.close()
-    late = Late(port)
-    _, repeated = await asyncio.to_thread(guard.post, call)
-    _, again = await asyncio.to_thread(guard.post, call)
-    guard.stop()
+    fails = first == "the server fails"
+    if fails:
+        failing = Late(server)
+        failing.answer = lambda _: b"not HTTP\r\n\r\n"
+    await asyncio.to_thread(elsewhere.post, call)
+    if fails:
+        failing.close()
+    late = Late(server)
+    _, repeated = await asyncio.to_thread(elsewhere.post, call)
+    _, again = await asyncio.to_thread(elsewhere.post, call)
     late.close()
 
-    assert (repeated["result"].get("isError", False)) is listens
-    assert (b"new@partner.test" in late.received) is not listens
+    assert (repeated["result"].get("isError", False)) is fails
+    assert (b"new@partner.test" in late.received) is not fails
     assert again["result"]["isError"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FIGURES_WORDS = "Q3 revenue"
+REFUSED = {"block", "ask"}
 
 pytestmark = pytest.mark.e2e
 
@@ -30,44 +30,26 @@ def run_demo(tmp_path, *options):
     )
 
 
-def outbox(directory):
-    """Return recipients and bodies straight from the mail server's table."""
-    with closing(sqlite3.connect(Path(directory) / "mail.sqlite")) as database:
-        return database.execute("SELECT recipient, body FROM outbox").fetchall()
-
-
-def play_kept(tmp_path, *options):
-    """Run with ``--json --keep`` and return the report, the outbox and the audit lines."""
-    done = run_demo(tmp_path, "--json", "--keep", *options)
+def test_the_mail_arrives_and_the_attack_does_not(tmp_path):
+    """The outbox holds the everyday mail alone and the agent can read why."""
+    done = run_demo(tmp_path, "--json", "--keep", "--via", "memory")
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)
-    directory = Path(report["details"]["kept"])
-    audit = [
-        json.loads(line)
-        for line in (directory / "audit.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    sent, text = outbox(directory), (directory / "audit.jsonl").read_text(encoding="utf-8")
-    shutil.rmtree(directory)
-    return report, sent, audit, text
-
-
-@pytest.mark.parametrize("via", ["memory", "session-split"])
-def test_the_mail_arrives_and_the_attack_does_not(tmp_path, via):
-    """On every route the outbox holds the everyday mail alone and the agent can read why."""
-    report, sent, audit, text = play_kept(tmp_path, "--via", via)
+    details = report["details"]
+    text = (Path(details["kept"]) / "audit.jsonl").read_text(encoding="utf-8")
+    with closing(sqlite3.connect(Path(details["kept"]) / "mail.sqlite")) as database:
+        sent = database.execute("SELECT recipient FROM outbox").fetchall()
+    shutil.rmtree(details["kept"])
 
     values = {check["id"]: check["value"] for check in report["checks"]}
-    assert set(values) == {"benign_delivered", "attack_refused", "attack_delivered", "seconds"}
-    assert values["benign_delivered"] == 1
-    assert values["attack_refused"] == 1
-    assert values["attack_delivered"] == 0
-    assert [recipient for recipient, _ in sent] == ["team@example.com"]
-    assert report["name"] == "demo"
-    assert report["details"]["observation"] or report["details"]["observation_text"]
-    refused = [line for line in audit if line.get("enforced") in {"block", "ask"}]
+    assert values.pop("seconds") > 0
+    assert values == {"benign_delivered": 1, "attack_refused": 1, "attack_delivered": 0}
+    assert sent == [("team@example.com",)]
+    assert details["observation"] or details["observation_text"]
+    refused = [x for x in map(json.loads, text.splitlines()) if x.get("enforced") in REFUSED]
     assert {line["tool"] for line in refused} == {"email_send_email", "notes.share"}
-    assert report["details"]["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
-    assert FIGURES_WORDS not in text
+    assert details["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
+    assert "Q3 revenue" not in text
     assert "collector.example.net" not in text
 
 

@@ -1,10 +1,11 @@
-"""The container's command line and the systemd unit, as the unprivileged user that they name."""
+"""The container's command line, the systemd unit and the Helm chart's pod, as their own user."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from guard.processes.loopback import free_port
-from tests.e2e.other_user import OtherUser, isolates
+from tests.e2e.other_user import PLACES, OtherUser, isolates
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call
 
 if TYPE_CHECKING:
@@ -27,39 +28,49 @@ pytestmark = [
     ),
 ]
 DEPLOY = ROOT / "deploy"
-HOME = "/nonexistent"
+HOME = {"HOME": "/nonexistent"}
+POLICY = (ROOT / "policies" / "default.yaml").read_text("utf-8")
+YAML12 = YAML(typ="safe", pure=True)
 
 
 @pytest.fixture
-def user() -> Iterator[OtherUser]:
-    """A user with a policy file, in directories that this user can enter."""
+def place() -> Iterator[Path]:
+    """A directory that another user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="guard-", ignore_cleanup_errors=True) as made:
         Path(made).chmod(0o755)
-        user = OtherUser(Path(made) / "root")
-        for place in ("var/lib/guard", "var/log/guard"):
-            # As the image and systemd make them.
-            os.chown(user.directory / place, 10001, 10001)
-            (user.directory / place).chmod(0o700)
-        policies = user.directory / "etc/guard/policies"
-        policies.mkdir()
-        text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
-        (policies / "default.yaml").write_text(text, encoding="utf-8")
-        (user.directory / "etc/guard/policy.yaml").write_text(text, encoding="utf-8")
-        yield user
+        yield Path(made) / "root"
 
 
-def served(
-    user: OtherUser, upstream: Upstream, words: list[str], environment: dict[str, str], port: int
+def installed(place: Path) -> OtherUser:
+    """Return a user with a policy file, and directories as the image and systemd make them."""
+    user = OtherUser(place)
+    for one in ("var/lib/guard", "var/log/guard"):
+        os.chown(place / one, 10001, 10001)
+        (place / one).chmod(0o700)
+    (place / "etc/guard/policies").mkdir()
+    for name in ("policies/default.yaml", "policy.yaml"):
+        (place / "etc/guard" / name).write_text(POLICY, encoding="utf-8")
+    return user
+
+
+def serves(
+    user: OtherUser, upstream: Upstream, words: list[str], given: dict[str, str], port: int
 ) -> None:
     """Start a guard, send one call through it and stop it."""
     admin = free_port()
-    given = [re.sub(r".*:9464$", f"127.0.0.1:{admin}", user.here(word)) for word in words]
-    guard = user.run("guard", sys.executable, "-m", "guard", *given, given=environment)
+    words = [re.sub(r".*:9464$", f"127.0.0.1:{admin}", user.here(word)) for word in words]
+    settings = user.directory / "etc/guard/guard.toml"
+    if settings.exists():
+        # Pods have an address each; these share the machine's.
+        settings.write_text(settings.read_text("utf-8").replace(":9464", f":{admin}"), "utf-8")
+    guard = user.run("guard", sys.executable, "-m", "guard", *words, given=given)
     audit = user.directory / "var/log/guard/audit.jsonl"
     try:
         guard.wait_ready()
         running = RunningGuard(guard, port, admin, audit, upstream)
         _, answer = running.post(tool_call())
+        process = Path(f"/proc/{guard.process.pid}")
+        owner, mounts = process.stat().st_uid, (process / "mountinfo").read_text("utf-8")
     finally:
         guard.process.send_signal(signal.SIGTERM)
         code = guard.process.wait(60)
@@ -67,37 +78,80 @@ def served(
 
     assert answer["result"]["content"][0]["text"] == "done"
     assert [x["action"] for x in running.audit() if x["event"] == "guard.decision"] == ["allow"]
-    assert code == 0, guard.said()
+    assert (owner, code) == (10001, 0), guard.said()
+    assert re.search(r"^\d+ \d+ \S+ \S+ / ro,", mounts, re.MULTILINE)
     assert list((user.directory / "var/lib/guard").rglob("audit.key"))
 
 
-def test_the_command_of_the_compose_file_serves(user: OtherUser, upstream: Upstream) -> None:
+def test_the_command_of_the_compose_file_serves(place: Path, upstream: Upstream) -> None:
     """The image's environment and the command, on an embedded Redis."""
     port = free_port()
     lines = (DEPLOY / "Dockerfile").read_text("utf-8").rpartition("\nFROM ")[2].splitlines()
-    environment = {"HOME": HOME}
+    given = dict(HOME)
     for line in (x.removeprefix("ENV ") for x in lines if x.startswith("ENV ")):
-        environment |= dict(one.split("=", 1) for one in line.split() if "PATH=" not in one)
-    compose = YAML(typ="safe", pure=True).load((DEPLOY / "compose.yaml").read_text("utf-8"))
+        given |= dict(one.split("=", 1) for one in line.split() if "PATH=" not in one)
+    compose = YAML12.load((DEPLOY / "compose.yaml").read_text("utf-8"))
     words = compose["services"]["guard"]["command"]
     listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}/mcp"
     changed = {"redis://redis:6379/0": "embedded"}
     words = [listener if "=${" in word else changed.get(word, word) for word in words]
 
-    served(user, upstream, words, environment, port)
+    serves(installed(place), upstream, words, given, port)
 
 
-def test_the_service_unit_serves(user: OtherUser, upstream: Upstream) -> None:
+def test_the_service_unit_serves(place: Path, upstream: Upstream) -> None:
     """The unit's command and environment, with the settings that its head suggests."""
-    port = free_port()
+    port, user = free_port(), installed(place)
     unit = (DEPLOY / "guard.service").read_text("utf-8")
     suggested = re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE)
     settings = "\n".join(suggested).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
     settings = settings.replace("http://127.0.0.1:8000", f"http://127.0.0.1:{upstream.port}/mcp")
-    (user.directory / "etc/guard/guard.toml").write_text(user.here(settings), encoding="utf-8")
-    environment = {"HOME": HOME}
+    (place / "etc/guard/guard.toml").write_text(user.here(settings), encoding="utf-8")
+    given = dict(HOME)
     for line in re.findall(r"^Environment=(.*)$", unit, re.MULTILINE):
-        environment |= dict(one.split("=", 1) for one in line.split())
+        given |= dict(one.split("=", 1) for one in line.split())
     (command,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)
 
-    served(user, upstream, [*command.split(), "--admin", "127.0.0.1:9464"], environment, port)
+    serves(user, upstream, [*command.split(), "--admin", "127.0.0.1:9464"], given, port)
+
+
+def test_the_pod_of_the_chart_serves(place: Path, upstream: Upstream) -> None:
+    """The init container's script, then the guard with the rendered settings, then SIGTERM."""
+    reason = "helm-python-sdk has no wheel for this machine"
+    helm = pytest.importorskip("helm_python", reason=reason)
+    port = free_port()
+    server = f"http://127.0.0.1:{upstream.port}/mcp"
+    values = {
+        "listen": "127.0.0.1",
+        "replicas": 1,
+        "autoscaling": {"enabled": False},
+        "listeners": [{"name": "mail", "port": port, "upstream": server}],
+        "policy": {"files": {"policy.yaml": POLICY}},
+        "secrets": {"keys": "guard-keys"},
+        "settings": {"pep": "lean"},
+    }
+    chart = helm.Chart.load(DEPLOY / "helm" / "egress-guard")
+    texts = chart.render(values, name="guard", namespace="agents").values()
+    objects = [one for text in texts for one in YAML12.load_all(text) if one]
+    maps = {x["metadata"]["name"]: x["data"] for x in objects if x["kind"] == "ConfigMap"}
+    workload = next(x for x in objects if x["kind"] == "StatefulSet")
+    spec = workload["spec"]["template"]["spec"]
+    init, (container,) = spec["initContainers"][0], spec["containers"]
+    user = OtherUser(place, (*PLACES, "/secrets/keys", "/etc/guard/policy"))
+    files = {f"policy/{name}": text for name, text in maps["guard-policy"].items()}
+    files["guard.toml"] = user.here(maps["guard-settings"]["guard.toml"])
+    for name, text in files.items():
+        (place / "etc/guard" / name).write_text(text, encoding="utf-8")
+    secret = place / "secrets/keys/label.key"
+    secret.write_bytes(os.urandom(32))
+    os.chown(secret, 0, 10001)
+    secret.chmod(0o440)
+    given = {x["name"]: x.get("value", "embedded") for x in container["env"]}
+    prepare = user.run("prepare", *map(user.here, init["command"]), given=given)
+    prepared = prepare.process.wait(60)
+    prepare.stop()
+    key = place / "var/lib/guard/egress-guard/label.key"
+
+    assert prepared == 0, prepare.said()
+    assert (key.stat().st_uid, stat.S_IMODE(key.stat().st_mode)) == (10001, 0o600)
+    serves(user, upstream, container["args"], given, port)

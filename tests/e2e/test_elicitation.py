@@ -11,7 +11,6 @@ import json
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,16 +19,14 @@ from mcp import ClientSession, McpError, types
 from mcp.client.streamable_http import streamable_http_client
 
 from guard.processes.loopback import Rig, free_port
-from guard.store.embedded import EmbeddedRedis
 from lab.modern_server import REVISION, VERSION
-from tests.e2e.approval_desk import SECONDS, desk
-from tests.e2e.running_guard import ROOT, start_guard
+from tests.e2e.approval_desk import SECONDS, Place, holding
+from tests.e2e.running_guard import Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.e2e.running_guard import RunningGuard
 
 pytestmark = pytest.mark.e2e
 
@@ -53,75 +50,52 @@ CAPABLE = "io.modelcontextprotocol/clientCapabilities"
 
 
 @dataclass
-class Place:
+class Listeners:
     """A guard with a listener for each principal, before servers of both revisions."""
 
-    guard: RunningGuard
-    redis: str
-    directory: Path
+    place: Place
     ports: dict[str, int]
 
     def url(self, principal: str) -> str:
         """Return where a principal's agent calls."""
         return f"http://127.0.0.1:{self.ports[principal]}/mcp"
 
-    def desk(self) -> Any:
-        """Return what answers requests for approval."""
-        return desk(self.redis, self.directory)
-
-    def answers(self) -> list[tuple[str, str]]:
-        """Return the answers on record: what was answered, and how."""
-        return [
-            (one["answer"], one["how"])
-            for one in self.guard.audit()
-            if one["event"] == "guard.approval"
-        ]
-
 
 @contextmanager
-def running(directory: Path, ask: str) -> Iterator[Place]:
+def running(directory: Path, ask: str) -> Iterator[Listeners]:
     """Start one."""
-    policy = directory / "echo.yaml"
-    with Rig() as rig, EmbeddedRedis() as redis:
+    with Rig() as rig:
         older, newer = rig.server("lab.fixture_server"), rig.server("lab.modern_server")
         text = POLICY.replace("HOLD", ask).replace("TOOL", TOOL)
         text = text.replace("OLDER", str(older)).replace("NEWER", str(newer))
-        policy.write_text(text, encoding="utf-8")
-        ports = {name: free_port() for name in ("form", "url", "other")}
-        ports |= {f"new {name}": free_port() for name in ("form", "url")}
-        options = ["--policy", str(policy), "--redis", redis.url, "--console-url", PAGE]
+        ports = {n: free_port() for n in ("form", "url", "other", "new form", "new url")}
+        options = ["--console-url", PAGE]
         for name, port in ports.items():
             to = newer if name.startswith("new ") else older
             principal = name.removeprefix("new ")
             options += ["--reverse", f"{principal}@127.0.0.1:{port}=http://127.0.0.1:{to}"]
-        guard = start_guard(
-            directory / "guard",
-            SimpleNamespace(port=older),
-            policy=ROOT / "policies" / "default.yaml",
-            options=tuple(options),
-        )
-        yield Place(guard, redis.url, directory, ports)
-        guard.stop()
+        with holding(directory, text, Elsewhere(older), *options) as place:
+            yield Listeners(place, ports)
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     """Return one that holds calls open."""
     with running(tmp_path_factory.mktemp("held"), "hold: 5m") as place:
         yield place
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     """Return one that refuses them at once."""
     with running(tmp_path_factory.mktemp("refused"), "# nothing is held") as place:
         yield place
 
 
 @pytest.fixture(params=["held", "refused"])
-def place(request: pytest.FixtureRequest) -> Place:
+def place(request: pytest.FixtureRequest) -> Listeners:
     """Return each of them."""
-    found: Place = request.getfixturevalue(request.param)
+    found: Listeners = request.getfixturevalue(request.param)
     return found
 
 
@@ -133,16 +107,12 @@ class Person:
     content: dict[str, Any] | None = None
     shown: list[Any] = field(default_factory=list)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
-    dismissed: asyncio.Event = field(default_factory=asyncio.Event)
-    waits: bool = False
 
     async def asked(self, context: Any, params: Any) -> types.ElicitResult:
         """Answer as the SDK's callback."""
         del context
         self.shown.append(params)
         self.opened.set()
-        if self.waits:
-            await self.dismissed.wait()
         return types.ElicitResult(action=self.action, content=self.content)
 
 
@@ -168,7 +138,7 @@ def guard_of(result: Any) -> dict[str, Any]:
     return dict(result.meta["guard"])
 
 
-async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
+async def test_a_form_that_is_accepted_releases_the_call(held: Listeners) -> None:
     """The person sees whom the call would reach; the answer is on record as his."""
     person = Person("accept", {"approve": True})
     async with client(held.url("form"), person) as mcp:
@@ -176,7 +146,8 @@ async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
 
     assert result.content[0].text == "one@partner.test"
     assert "one@partner.test" in person.shown[0].message
-    assert held.answers()[-1] == ("granted", "elicitation")
+    line = [one for one in held.place.guard.audit() if one["event"] == "guard.approval"][-1]
+    assert (line["answer"], line["how"]) == ("granted", "elicitation")
 
 
 @pytest.mark.parametrize(
@@ -190,21 +161,23 @@ async def test_a_form_that_is_accepted_releases_the_call(held: Place) -> None:
     ],
     ids=["declined", "accepted with no", "cancelled", "a text", "empty"],
 )
-async def test_anything_but_a_yes_releases_nothing(held: Place, person: Person, code: str) -> None:
+async def test_anything_but_a_yes_releases_nothing(
+    held: Listeners, person: Person, code: str
+) -> None:
     """A no denies it; what is no answer leaves it to somebody else."""
     async with client(held.url("form"), person) as mcp:
         result = await mcp.call_tool("echo", {"text": "two@partner.test"})
-    async with held.desk() as people:
+    async with held.place.desk() as people:
         for one in await people.waiting():
             await people.deny(one.decision)
 
     assert guard_of(result)["code"] == code
 
 
-async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
+async def test_a_page_that_is_opened_is_no_answer(held: Listeners) -> None:
     """The call waits for the answer on the page; then the client is told that it is complete."""
     person = Person("accept")
-    async with client(held.url("url"), person) as mcp, held.desk() as people:
+    async with client(held.url("url"), person) as mcp, held.place.desk() as people:
         call = asyncio.get_running_loop().create_task(
             mcp.call_tool("echo", {"text": "four@partner.test"})
         )
@@ -223,10 +196,10 @@ async def test_a_page_that_is_opened_is_no_answer(held: Place) -> None:
 
 
 @pytest.mark.parametrize("principal", ["other", "form", "url"])
-async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Place, principal: str) -> None:
+async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Listeners, principal: str) -> None:
     """A client without elicitation, and one whose principal the policy does not name, wait."""
     person = Person("accept", {"approve": True}) if principal == "other" else None
-    async with client(held.url(principal), person) as mcp, held.desk() as people:
+    async with client(held.url(principal), person) as mcp, held.place.desk() as people:
         call = asyncio.get_running_loop().create_task(
             mcp.call_tool("echo", {"text": f"five-{principal}@partner.test"})
         )
@@ -237,21 +210,21 @@ async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Place, principa
     assert guard_of(result)["code"] == "approval_denied"
 
 
-async def test_an_answer_that_nobody_asked_for_is_dropped(place: Place) -> None:
+async def test_an_answer_that_nobody_asked_for_is_dropped(place: Listeners) -> None:
     """An agent that guesses, or answers another's question, is not heard."""
     answer = {"action": "accept", "content": {"approve": True}}
     message = {"jsonrpc": "2.0", "id": f"guard-elicit-{'0' * 32}", "result": answer}
     async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http:
         told = await http.post(place.url("form"), json=message)
 
-    refused = [one for one in place.guard.audit() if one["event"] == "guard.unreadable"]
+    refused = [one for one in place.place.guard.audit() if one["event"] == "guard.unreadable"]
     assert told.status_code == 202
     assert refused[-1]["code"] == "unasked_answer"
 
 
-async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Place) -> None:
+async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Listeners) -> None:
     """Code -32042 names the page; after the answer there the call goes out."""
-    async with client(refused.url("url"), Person("accept")) as mcp, refused.desk() as people:
+    async with client(refused.url("url"), Person("accept")) as mcp, refused.place.desk() as people:
         with pytest.raises(McpError) as failed:
             await mcp.call_tool("echo", {"text": "six@partner.test"})
         [*_, decision] = await people.asked(receiver="six@partner.test")
@@ -268,7 +241,7 @@ async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Pla
 class Modern:
     """A client of revision 2026-07-28."""
 
-    def __init__(self, place: Place, principal: str, able: dict[str, Any]) -> None:
+    def __init__(self, place: Listeners, principal: str, able: dict[str, Any]) -> None:
         self._url = place.url(f"new {principal}")
         self._meta = {VERSION: REVISION, CAPABLE: {"elicitation": able}}
         self._number = 0
@@ -304,7 +277,7 @@ def again(result: dict[str, Any], answer: Any) -> dict[str, Any]:
 YES = {"action": "accept", "content": {"approve": True}}
 
 
-async def test_a_request_comes_again_with_the_answer(place: Place) -> None:
+async def test_a_request_comes_again_with_the_answer(place: Listeners) -> None:
     """It is answered `input_required`, held by nobody, and goes out once it has come again."""
     modern = Modern(place, "form", {"form": {}})
     call = ("echo", {"words": "seven@partner.test"})
@@ -321,7 +294,7 @@ async def test_a_request_comes_again_with_the_answer(place: Place) -> None:
     assert third["resultType"] == "input_required"
 
 
-async def test_a_state_is_for_its_call_its_principal_and_whole(place: Place) -> None:
+async def test_a_state_is_for_its_call_its_principal_and_whole(place: Listeners) -> None:
     """A yes for one call opens no other; a state of another client, or an altered one, none."""
     modern = Modern(place, "form", {"form": {}})
     first = await modern.call("echo", {"words": "nine@partner.test"})

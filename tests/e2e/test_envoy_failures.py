@@ -63,14 +63,14 @@ class Stand:
         """Where the guard, or what plays one, listens."""
         return Path(self.edge.guard.removeprefix("unix:"))
 
-    def guard(self, *options: str) -> RunningGuard:
+    def guard(self) -> RunningGuard:
         """Start a guard."""
         audit = self.directory / "audit.jsonl"
         words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
         words += ["--listen", self.edge.guard, "--egress", f"unix:{self.edge.egress}"]
         words += ["--server", "mail=http://mail.test/mcp", "--admin", f"127.0.0.1:{self.admin}"]
         words += ["--audit", str(audit), "--label-key", str(self.directory / "label.key")]
-        words += ["--data", "memory", *options]
+        words += ["--data", "memory"]
         variables = {**os.environ, "GUARD_HEARTBEAT": "2"}
         log = self.directory / f"guard-{len(self.started)}.log"
         child = start(log, *words, environment=variables)
@@ -234,40 +234,3 @@ def test_what_is_no_answer_is_a_refusal(stand: Stand, said: bytes):
     impostor.close()
     assert answer.status_code in {502, 503}
     assert bytes(stand.upstream.received) == b""
-
-
-def test_over_tcp_only_the_envoy_with_the_secret_may_ask(tmp_path: Path):
-    """Whoever reaches the port could say who anybody is; without the secret he says nothing."""
-    upstream, (port, inner, admin) = Upstream(), (free_port() for _ in range(3))
-    (tmp_path / "secret").write_text("between-envoy-and-guard\n", "utf-8")
-    edge = Edge(f"127.0.0.1:{inner}", {port: "mail"}, secret="between-envoy-and-guard")
-    envoy = start_envoy(tmp_path, edge)
-    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
-    words += ["--listen", edge.guard, "--front-secret", str(tmp_path / "secret")]
-    words += ["--server", f"mail=http://127.0.0.1:{upstream.port}/mcp", "--data", "memory"]
-    words += ["--admin", f"127.0.0.1:{admin}", "--label-key", str(tmp_path / "label.key")]
-    child = start(tmp_path / "guard.log", *words)
-    child.wait_ready()
-    statuses = {}
-    with httpx.Client(trust_env=False, timeout=60) as client:
-        for name, at, shown in (
-            ("envoy", port, {}),
-            ("a client's guess", port, {"x-guard-front": "guess"}),
-            ("directly", inner, {}),
-            ("directly, with a guess", inner, {"x-guard-front": "guess"}),
-        ):
-            answer = client.post(f"http://127.0.0.1:{at}/mcp", json=tool_call(), headers=shown)
-            statuses[name] = answer.status_code
-    received = bytes(upstream.received)
-    child.stop()
-    envoy.child.stop()
-    upstream.close()
-
-    assert statuses == {
-        "envoy": 200,
-        "a client's guess": 200,
-        "directly": 403,
-        "directly, with a guess": 403,
-    }
-    assert received.count(b"POST /mcp") == 2
-    assert b"between-envoy-and-guard" not in received

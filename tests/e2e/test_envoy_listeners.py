@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import queue
 import ssl
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,20 +18,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port, start
 from lab.envoy_rig import Certificates, Edge, RunningEnvoy, start_envoy
-from tests.e2e.controlled_upstream import PATIENCE, ControlledUpstream, close_all
-from tests.e2e.quic_client import connecting
+from tests.e2e import quic_client
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
 from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
 from tests.e2e.tls_upstream import issue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
-SERVERS = ("mail", "files", "quick")
-EVENTS = 3
-PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
-RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
+SERVERS = ("mail", "files")
 
 
 @dataclass
@@ -46,9 +40,6 @@ class Stage:
     clear: dict[str, int]
     """Port of each server's listener in the clear."""
     tls: int
-    quick_tls: int
-    """Port of the listener over TLS that leads to the server of streams."""
-    egress: Path
     upstreams: dict[str, Any]
 
     def client(self, chain: str | None = None, *, http2: bool = True) -> httpx.Client:
@@ -79,15 +70,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
-    upstreams: dict[str, Any] = {"mail": Upstream(), "files": Upstream()}
-    upstreams["quick"] = ControlledUpstream()
+    upstreams: dict[str, Any] = {name: Upstream() for name in SERVERS}
     place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
     clear = {name: free_port() for name in SERVERS}
-    tls, quick_tls, admin = free_port(), free_port(), free_port()
+    tls, admin = free_port(), free_port()
     edge = Edge(
         guard=f"unix:{place / 'decide.sock'}",
         clear={port: name for name, port in clear.items()},
-        tls={tls: "mail", quick_tls: "quick"},
+        tls={tls: "mail"},
         certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
         egress=str(place / "egress.sock"),
         servers={name: ("127.0.0.1", one.port) for name, one in upstreams.items()},
@@ -106,31 +96,18 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     child = start(directory / "guard.log", *words, environment=variables)
     child.wait_ready()
     guard = RunningGuard(child, clear["mail"], admin, audit, upstreams["mail"], envoy=envoy)
-    yield Stage(guard, envoy, directory, clear, tls, quick_tls, Path(edge.egress), upstreams)
+    yield Stage(guard, envoy, directory, clear, tls, upstreams)
     guard.stop()
     for one in upstreams.values():
         one.close()
-
-
-@pytest.fixture(autouse=True)
-def _sockets() -> Iterator[None]:
-    """Close what a test opened."""
-    yield
-    close_all()
 
 
 def asked(stage: Stage, http: str, document: Any, headers: dict[str, str]) -> tuple[int, Any]:
     """POST to the first server over a version of HTTP; return status and parsed answer."""
     body = json.dumps(document).encode()
     if http == "3":
-
-        async def over_quic() -> tuple[int, bytes]:
-            async with connecting(stage.tls, stage.directory / "server-ca.pem") as client:
-                answer = client.post(f"localhost:{stage.tls}", body, headers)
-                await answer.end()
-                return answer.status, bytes(answer.body)
-
-        status, said = asyncio.run(over_quic())
+        trust = stage.directory / "server-ca.pem"
+        status, said = asyncio.run(quic_client.post(stage.tls, trust, body, headers))
         return status, json.loads(said)
     with stage.client(http2=http == "2") as client:
         content = {"content-type": "application/json", **headers}
@@ -188,27 +165,6 @@ def test_nobody_can_say_whose_certificate_he_has(stage: Stage):
     assert stage.received() == before
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        {},
-        token(audience="somebody else"),
-        {"proxy-authorization": token()["proxy-authorization"][:-6]},
-        {"authorization": token()["proxy-authorization"]},
-        {"proxy-authorization": "Bearer"},
-    ],
-    ids=["none", "another audience", "a broken signature", "elsewhere", "empty"],
-)
-def test_a_token_that_does_not_hold_is_no_call(stage: Stage, shown: dict[str, str]):
-    """Whatever Envoy made of it."""
-    before = stage.received()
-
-    status, _ = asked(stage, "2", tool_call(), shown)
-
-    assert status == 407
-    assert stage.received() == before
-
-
 def test_the_route_says_which_server_and_not_the_client(stage: Stage):
     """Each listener leads to its own, whatever a client writes."""
     before = {name: len(one.received) for name, one in stage.upstreams.items()}
@@ -221,58 +177,3 @@ def test_the_route_says_which_server_and_not_the_client(stage: Stage):
     grown = {name for name, one in stage.upstreams.items() if len(one.received) > before[name]}
     assert (answer.status_code, grown) == (200, {"files"})
     assert stage.guard.audit()[-1]["server"] == "decide:files"
-
-
-def _serve_in_turns(upstream: ControlledUpstream, turns: queue.Queue[None]) -> None:
-    """Answer one call with events, each once the client has said that it read the one before."""
-    exchange = upstream.next()
-    # This upstream reads one request of a connection, so the next test needs another one.
-    exchange.head(b"connection: close\r\n")
-    for number in range(EVENTS):
-        exchange.chunk(PROGRESS % number)
-        turns.get(timeout=PATIENCE)
-    exchange.chunk(RESULT)
-    exchange.end()
-
-
-def _over_http_2(stage: Stage, turns: queue.Queue[None]) -> bytes:
-    url = f"http://127.0.0.1:{stage.clear['quick']}/mcp"
-    with (
-        httpx.Client(http1=False, http2=True, trust_env=False, timeout=30) as client,
-        client.stream("POST", url, json=tool_call(), headers=token()) as answer,
-    ):
-        pieces, read = answer.iter_raw(), b""
-        for number in range(EVENTS):
-            while b'"n":%d' % number not in read:
-                read += next(pieces)
-            turns.put(None)
-        return read + b"".join(pieces)
-
-
-def _over_http_3(stage: Stage, turns: queue.Queue[None]) -> bytes:
-    async def read() -> bytes:
-        async with connecting(stage.quick_tls, stage.directory / "server-ca.pem") as client:
-            body = json.dumps(tool_call()).encode()
-            answer = client.post(f"localhost:{stage.quick_tls}", body, token())
-            for number in range(EVENTS):
-                await answer.until(b'"n":%d' % number)
-                turns.put(None)
-            await answer.end()
-            return bytes(answer.body)
-
-    return asyncio.run(read())
-
-
-@pytest.mark.parametrize("read", [_over_http_2, _over_http_3], ids=["HTTP/2", "HTTP/3"])
-def test_events_come_as_they_are_made(
-    stage: Stage, read: Callable[[Stage, queue.Queue[None]], bytes]
-):
-    """Nothing is held back: the server goes on only when the client has read."""
-    turns: queue.Queue[None] = queue.Queue()
-    server = threading.Thread(target=_serve_in_turns, args=(stage.upstreams["quick"], turns))
-    server.start()
-
-    found = read(stage, turns)
-
-    server.join()
-    assert found == b"".join(PROGRESS % n for n in range(EVENTS)) + RESULT

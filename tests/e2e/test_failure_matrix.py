@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from guard.processes.loopback import free_port
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
     RunningGuard,
-    Upstream,
-    not_behind_envoy,
     read_response,
     tool_call,
     wait_until,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 SECRET = "quarterly-figures-7731"
 
@@ -304,8 +301,9 @@ def test_what_cannot_go_out_never_reaches_the_upstream(
 
 
 def test_a_benign_call_goes_through_unchanged(shared_guard: RunningGuard) -> None:
-    """Without what identifies the agent to the guard, which is nobody else's business."""
+    """Without what identifies the agent to the guard, and what a proxy says of a client."""
     headers = {"x-guard-session": "s1", "X-Guard-Anything": "x", "proxy-authorization": "Bearer t"}
+    headers |= {"X-Forwarded-Host": "other", "Forwarded": "host=other", "X_Forwarded_User": "admin"}
     before = len(shared_guard.upstream.received)
 
     status, answer = shared_guard.post(tool_call(ident="abc"), headers)
@@ -314,7 +312,8 @@ def test_a_benign_call_goes_through_unchanged(shared_guard: RunningGuard) -> Non
     assert answer["result"]["content"][0]["text"] == "done"
     head, _, body = bytes(shared_guard.upstream.received[before:]).partition(b"\r\n\r\n")
     assert json.loads(body) == tool_call(ident="abc")
-    assert not any(name in head.lower() for name in (b"x-guard", b"proxy-authorization"))
+    unsent = (b"x-guard", b"proxy-authorization", b"forwarded")
+    assert not any(name in head.lower() for name in unsent)
 
 
 def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard: RunningGuard) -> None:
@@ -345,27 +344,6 @@ def test_each_of_two_pipelined_requests_is_judged(shared_guard: RunningGuard) ->
     assert b"evil.test" not in sent
 
 
-@not_behind_envoy("Envoy writes these fields itself")
-@pytest.mark.parametrize("trusts", [True, False])
-def test_who_the_client_is_the_first_proxy_says(
-    launch: Callable[..., RunningGuard],
-    upstream: Upstream,
-    trusts: bool,
-) -> None:
-    """Only a proxy in front that writes them anew may say it; an agent's own words stay here."""
-    port = free_port()
-    options = ("--trust-forwarded", f"127.0.0.1:{port}") if trusts else ()
-    guard = launch(port=port, options=options)
-    said = {"X-Forwarded-Host": "other", "Forwarded": "host=other", "X_Forwarded_User": "admin"}
-
-    status, _ = guard.post(tool_call(), said)
-
-    assert status == 200
-    for name in said:
-        assert (name.encode() in upstream.received) is trusts
-    assert b"team@example.com" in upstream.received
-
-
 def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: RunningGuard) -> None:
     """A request line that names another host must not tempt an upstream to go there."""
     before = len(shared_guard.upstream.received)
@@ -378,21 +356,6 @@ def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: Running
     shared_guard.send(data)
 
     assert bytes(shared_guard.upstream.received[before:]).startswith(b"POST /mcp HTTP/1.1")
-
-
-def test_a_refusal_is_a_tool_result_the_agent_can_read(shared_guard: RunningGuard) -> None:
-    """A refused tool call answers with isError, a code, a remedy and a decision id."""
-    status, answer = shared_guard.post(tool_call("a@evil.test"))
-
-    result = answer["result"]
-    observation = result["_meta"]["guard"]
-    assert status == 200
-    assert result["isError"] is True
-    assert observation["decision"] == "ask"
-    assert observation["retry"] is True, "after it was approved"
-    assert observation["remedy"]
-    assert "evil.test" not in json.dumps(result)
-    assert observation["decision_id"] in {line.get("decision_id") for line in shared_guard.audit()}
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
@@ -417,17 +380,3 @@ def test_whoever_sends_too_much_reads_why(shared_guard: RunningGuard, chunked: b
             assert "body_too_large" in said
             assert "send less at once" in said
     assert shared_guard.upstream.received == before
-
-
-def test_a_batch_is_forwarded_whole_or_not_at_all(shared_guard: RunningGuard) -> None:
-    """Every request of a refused batch is answered; a batch of benign calls passes."""
-    benign = [tool_call(ident=1), tool_call(ident=2)]
-    mixed = [tool_call(ident=1), tool_call("a@evil.test", ident=2)]
-
-    _, passed = shared_guard.post(benign)
-    _, refused = shared_guard.post(mixed)
-
-    assert [item["result"].get("isError", False) for item in passed] == [False, False]
-    codes = [item["result"]["_meta"]["guard"]["code"] for item in refused]
-    assert codes[0] == "batch_refused"
-    assert codes[1] != "batch_refused"

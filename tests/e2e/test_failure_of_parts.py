@@ -17,14 +17,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from guard.store.embedded import EmbeddedRedis
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call, wait_until
+from tests.e2e.running_guard import (
+    ROOT,
+    RunningGuard,
+    Upstream,
+    serving,
+    tool_call,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Launch = Callable[..., RunningGuard]
 
-BROKEN_DETECTOR = """
+PLUGINS = {
+    "guard.detectors": """
 from guard.detectors import DetectorPlugin
 
 
@@ -37,11 +45,16 @@ class Broken(DetectorPlugin):
         return cls()
 
     def inspect(self, call, snapshot):
-        if "trip" not in str(call.call.arguments):
-            return ()
-        {action}
-"""
-BROKEN_RULE = """
+        text = str(call.call.arguments)
+        if "raises@" in text:
+            raise ValueError
+        if "exits@" in text:
+            raise SystemExit(3)
+        while "hangs@" in text:
+            pass
+        return ()
+""",
+    "guard.policy.rules": """
 from typing import Literal
 
 from guard.policy.rules.base import RuleConfig
@@ -49,13 +62,13 @@ from guard.policy.rules.base import RuleConfig
 
 class Broken(RuleConfig):
     type: Literal["broken"]
-    codes = frozenset({{"broken"}})
+    codes = frozenset({"broken"})
 
     def judge(self, situation, targets):
-        raise {error}
-"""
-TRIP = tool_call("trip@example.com")
-PLUGIN = "import {package}\n{package}.__path__.append({path!r})\n"
+        raise MemoryError if situation.call.call.tool == "memory_error" else ValueError
+""",
+}
+RULE = "\n  - {id: broken, type: broken, effect: ask, tools: [value_error, memory_error]}\n"
 
 
 @pytest.fixture
@@ -65,15 +78,28 @@ def redis() -> Iterator[EmbeddedRedis]:
         yield server
 
 
-def plug_in(directory: Path, package: str, name: str, source: str) -> dict[str, str]:
-    """Drop one module into a package of the guard; return the environment that does it."""
-    plugins, site = directory / "plugins", directory / "site"
-    plugins.mkdir(parents=True)
-    site.mkdir()
-    (plugins / f"{name}.py").write_text(source, encoding="utf-8")
-    text = PLUGIN.format(package=package, path=str(plugins))
-    (site / "sitecustomize.py").write_text(text, encoding="utf-8")
-    return {"PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
+def broken_parts(directory: Path, *options: str) -> Any:
+    """Start a guard with a detector and a rule that fail on certain calls."""
+    directory.mkdir(exist_ok=True)
+    lines = []
+    for package, source in PLUGINS.items():
+        (directory / package).mkdir()
+        (directory / package / "broken.py").write_text(source, encoding="utf-8")
+        path = str(directory / package)
+        lines.append(f"import {package}\n{package}.__path__.append({path!r})\n")
+    (directory / "sitecustomize.py").write_text("".join(lines), encoding="utf-8")
+    policy = directory / "policy.yaml"
+    text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
+    policy.write_text(text + RULE, encoding="utf-8")
+    environment = {"PYTHONPATH": os.pathsep.join((str(directory), str(ROOT)))}
+    return serving(directory / "guard", policy=policy, options=options, environment=environment)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+    """Return one for the tests whose failures it outlives."""
+    with broken_parts(tmp_path_factory.mktemp("broken")) as guard:
+        yield guard
 
 
 def refused(guard: RunningGuard, call: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -90,104 +116,77 @@ def refused(guard: RunningGuard, call: dict[str, Any] | None = None) -> dict[str
 
 
 def passes(guard: RunningGuard) -> bool:
-    """Return whether a benign send goes through now."""
-    status, answer = guard.post(tool_call())
-    return status == 200 and "isError" not in answer["result"]
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "hanging"])
-def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(
-    launch: Launch, redis: EmbeddedRedis, how: signal.Signals
-) -> None:
-    """State gone: refuse within the deadline, say so, recover without a restart of the guard."""
-    guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
-    wait_until(lambda: passes(guard), "a call that passes")
-    pid = redis.pid
-    assert pid is not None
-    os.kill(pid, how)
-    wait_until(lambda: how == signal.SIGSTOP or redis.pid is None, "the death of redis")
-    try:
-        observation = refused(guard)
-        assert guard.metric("guard_fail_closed", stage="state") == 1
-    finally:
-        if how == signal.SIGSTOP:
-            os.kill(pid, signal.SIGCONT)
-        else:
-            redis.start()
-
-    assert (observation["code"], observation["retry"]) == ("guard_error", True)
-    wait_until(lambda: passes(guard), "recovery")
-    assert guard.metric("guard_fail_closed", stage="state") == 0
-
-
-@pytest.mark.parametrize("action", ["raise ValueError('no')", "raise SystemExit(3)"])
-def test_a_detector_that_raises_refuses_the_call(
-    launch: Launch, tmp_path: Path, action: str
-) -> None:
-    """Whatever a detector raises, the call does not go out, and the next one is judged."""
-    source = BROKEN_DETECTOR.format(action=action)
-    environment = plug_in(tmp_path / "x", "guard.detectors", "broken", source)
-    guard = launch(environment=environment)
-    received = len(guard.upstream.received)
-
+    """Return whether a benign send goes through now, where the guard can be reached at all."""
     with suppress(OSError, ValueError, IndexError):
-        guard.post(TRIP)
-
-    assert len(guard.upstream.received) == received
-    wait_until(lambda: recovers(guard), "the next call passing")
-    wait_until(lambda: any(tells(line) for line in guard.audit()), "an audit line")
-
-
-def recovers(guard: RunningGuard) -> bool:
-    """Return whether a benign send goes through, where the guard can be reached at all."""
-    with suppress(OSError, ValueError, IndexError):
-        return passes(guard)
+        status, answer = guard.post(tool_call())
+        return status == 200 and "isError" not in answer["result"]
     return False
 
 
-def tells(line: dict[str, Any]) -> bool:
-    """Return whether an audit line reports the broken part."""
-    return bool(line.get("errors")) or line["event"] == "guard.worker_lost"
-
-
-@pytest.mark.parametrize("error", ["ValueError('no')", "MemoryError"])
-def test_a_rule_that_raises_refuses_the_call(launch: Launch, tmp_path: Path, error: str) -> None:
-    """A broken rule is a rule that blocks, even beside a rule that allows."""
-    environment = plug_in(
-        tmp_path / "x", "guard.policy.rules", "broken", BROKEN_RULE.format(error=error)
-    )
-    policy = tmp_path / "policy.yaml"
-    text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
-    policy.write_text(f"{text}\n  - id: broken\n    type: broken\n    effect: ask\n", "utf-8")
-    guard = launch(environment=environment, policy=policy)
-
-    observation = refused(guard)
-
-    assert observation["code"] == "rule_error"
-    assert guard.metric("guard_errors_total", stage="rule") == 1
-
-
-def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(
-    launch: Launch, tmp_path: Path
+def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(
+    launch: Launch, redis: EmbeddedRedis
 ) -> None:
-    """A busy loop is ended from outside; its call is named in the audit and never goes out."""
-    source = BROKEN_DETECTOR.format(action="while True: pass")
-    environment = plug_in(tmp_path / "x", "guard.detectors", "broken", source)
-    guard = launch(environment=environment, options=("--heartbeat", "3"))
-    received = len(guard.upstream.received)
+    """State gone: refuse within the deadline, say so, recover without a restart of the guard."""
+    guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
+    for how in (signal.SIGSTOP, signal.SIGKILL):
+        wait_until(lambda: passes(guard), "a call that passes")
+        assert guard.metric("guard_fail_closed", stage="state") == 0
+        pid = redis.pid
+        assert pid is not None
+        os.kill(pid, how)
+        wait_until(lambda how=how: how == signal.SIGSTOP or redis.pid is None, "its death")
+        try:
+            observation = refused(guard)
+            assert guard.metric("guard_fail_closed", stage="state") == 1
+        finally:
+            if how == signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+            else:
+                redis.start()
+        assert (observation["code"], observation["retry"]) == ("guard_error", True)
+    wait_until(lambda: passes(guard), "recovery")
+
+
+@pytest.mark.parametrize("to", ["raises@example.com", "exits@example.com"])
+def test_a_detector_that_raises_refuses_the_call(broken: RunningGuard, to: str) -> None:
+    """Whatever a detector raises, the call does not go out, and the next one is judged."""
+    wait_until(lambda: passes(broken), "a call that passes")
+    before = len(broken.audit())
 
     with suppress(OSError, ValueError, IndexError):
-        guard.post(TRIP)
+        broken.post(tool_call(to))
 
-    lost = wait_until(
-        lambda: [x for x in guard.audit() if x["event"] == "guard.worker_lost"], "the loss"
-    )
-    assert lost[0]["judging"]["tool"] == "email_send_email"
-    assert len(guard.upstream.received) == received
-    guard.child.wait_ready(times=2)
-    wait_until(lambda: passes(guard), "recovery")
-    # A busy machine may cost another worker its heartbeat.
-    assert guard.metric("guard_worker_restarts") >= 1
+    wait_until(lambda: passes(broken), "the next call passing")
+    lines = wait_until(lambda: broken.audit()[before:], "an audit line")
+    assert any(line.get("errors") or line["event"] == "guard.worker_lost" for line in lines)
+    assert to.encode() not in broken.upstream.received
+
+
+@pytest.mark.parametrize("tool", ["value_error", "memory_error"])
+def test_a_rule_that_raises_refuses_the_call(broken: RunningGuard, tool: str) -> None:
+    """A broken rule is a rule that blocks, even beside a rule that allows."""
+    wait_until(lambda: passes(broken), "a call that passes")
+    errors = broken.metric("guard_errors_total", stage="rule")
+
+    assert refused(broken, tool_call(tool=tool))["code"] == "rule_error"
+    assert broken.metric("guard_errors_total", stage="rule") == errors + 1
+
+
+def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(tmp_path: Path) -> None:
+    """A busy loop is ended from outside; its call is named in the audit and never goes out."""
+    with broken_parts(tmp_path / "x", "--heartbeat", "3") as guard:
+        with suppress(OSError, ValueError, IndexError):
+            guard.post(tool_call("hangs@example.com"))
+
+        lost = wait_until(
+            lambda: [x for x in guard.audit() if x["event"] == "guard.worker_lost"], "the loss"
+        )
+        assert lost[0]["judging"]["tool"] == "email_send_email"
+        guard.child.wait_ready(times=2)
+        wait_until(lambda: passes(guard), "recovery")
+        # A busy machine may cost another worker its heartbeat.
+        assert guard.metric("guard_worker_restarts") >= 1
+        assert b"hangs@" not in guard.upstream.received
 
 
 def test_an_audit_that_cannot_be_written_refuses_the_call(launch: Launch) -> None:
@@ -195,71 +194,60 @@ def test_an_audit_that_cannot_be_written_refuses_the_call(launch: Launch) -> Non
     if not Path("/dev/full").exists():
         pytest.skip("/dev/full is a device of Linux")
     guard = launch(options=("--audit", "/dev/full"))
-    received = len(guard.upstream.received)
 
     _, answer = guard.post(tool_call())
 
     said = answer["result"]["_meta"]["guard"]
     assert (said["code"], said["retry"]) == ("audit_error", True)
     assert "later" in said["remedy"]
-    assert len(guard.upstream.received) == received
+    assert guard.upstream.received == b""
     assert guard.metric("guard_fail_closed", stage="audit") == 1
 
 
-def test_a_bad_policy_stops_the_start(launch: Launch, tmp_path: Path) -> None:
-    """Exit code 3 and the line that is wrong; nothing ever listened."""
-    policy = tmp_path / "bad.yaml"
-    policy.write_text("version: 1\nname: bad\nmode: enforce\nrulez: []\n", encoding="utf-8")
-    guard = launch(policy=policy, wait=False)
+@pytest.mark.parametrize(
+    ("part", "code", "said"),
+    [("policy.yaml", 3, "policy.yaml:"), ("models/prefix-13.onnx", 1, "prefix-13")],
+)
+def test_a_bad_policy_or_a_tampered_model_stops_the_start(
+    launch: Launch, tmp_path: Path, part: str, code: int, said: str
+) -> None:
+    """It names the line or the file, and nothing ever listened."""
+    shutil.copytree(ROOT / "models", tmp_path / "models")
+    policy = tmp_path / "policy.yaml"
+    shutil.copy(ROOT / "policies" / "default.yaml", policy)
+    text = (tmp_path / part).read_bytes()
+    (tmp_path / part).write_bytes(text.replace(b"\nrules:", b"\nrulez:") + b"\n")
+    guard = launch(policy=policy, options=("--models", str(tmp_path / "models")), wait=False)
 
-    assert guard.process.wait(60) == 3
-    assert f"{policy}:4" in guard.log_path.read_text("utf-8")
-
-
-def test_a_tampered_model_stops_the_start(launch: Launch, tmp_path: Path) -> None:
-    """A model whose bytes are not the manifest's is not loaded, and nothing is served."""
-    models = tmp_path / "models"
-    shutil.copytree(ROOT / "models", models)
-    with (models / "prefix-13.onnx").open("ab") as file:
-        file.write(b"\0")
-    guard = launch(options=("--models", str(models)), wait=False)
-
-    assert guard.process.wait(60) == 1
-    assert "prefix-13" in guard.log_path.read_text("utf-8")
+    assert guard.process.wait(60) == code
+    assert said in guard.log_path.read_text("utf-8")
 
 
-def test_a_killed_worker_is_replaced_and_forgets_nothing(launch: Launch) -> None:
-    """kill -9 in the middle of a session: the trajectory is in Redis, the next worker has it."""
+def test_a_killed_worker_forgets_nothing_and_nothing_outlives_a_killed_supervisor(
+    launch: Launch,
+) -> None:
+    """The trajectory is in Redis, the next worker has it; worker and Redis end with the parent."""
     guard = launch()
     headers = {"x-guard-session": "s"}
     guard.post(tool_call(tool="memory_recall_fact", key="k"), headers)
-
     os.kill(guard.worker, signal.SIGKILL)
     guard.child.wait_ready(times=2)
-
     _, answer = guard.post(tool_call("a@evil.test"), headers)
-    rules = [r["rule"] for r in answer["result"]["_meta"]["guard"]["reasons"]]
-    assert "recall-before-unknown-send" in rules
-
-
-def test_nothing_outlives_a_killed_supervisor(launch: Launch) -> None:
-    """kill -9 of the supervisor ends its worker and its Redis as well."""
-    guard = launch()
     children = Path(f"/proc/{guard.process.pid}/task/{guard.process.pid}/children")
     pids = [int(pid) for pid in children.read_text("utf-8").split()]
-    assert len(pids) == 2
-
     guard.process.kill()
 
+    rules = [r["rule"] for r in answer["result"]["_meta"]["guard"]["reasons"]]
+    assert "recall-before-unknown-send" in rules
+    assert len(pids) == 2
     wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
 
 
 def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(
-    launch: Launch, tmp_path: Path, upstream: Upstream, redis: EmbeddedRedis
+    launch: Launch, upstream: Upstream, redis: EmbeddedRedis
 ) -> None:
     """What was released while Redis was away is in the state before the next call is judged."""
-    options = ("--redis", redis.url)
-    guard = launch(options=options)
+    guard = launch(options=("--redis", redis.url))
     default = upstream.answer
 
     def without_state(request: bytes) -> bytes:

@@ -6,16 +6,16 @@ Every refusal here is proven at the other end: the upstream received no byte.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import ssl
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import RunningGuard, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import RunningGuard, secrets_file, start_guard, tool_call, wait_until
 from tests.e2e.tls_upstream import NAME, TlsUpstream, Tunnel, post_http2
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Stage:
         """Write the policy."""
         text = POLICY
         values = {"MODE": "enforce", "PORTS": str(self.upstream.port), "PRIVATE": "localhost"}
-        for name, value in (values | {"PASSTHROUGH": ""} | changes).items():
+        for name, value in (values | {"PASSTHROUGH": "evil.example"} | changes).items():
             text = text.replace(name, value)
         path = self.directory / "policy.yaml"
         path.write_text(text, "utf-8")
@@ -87,13 +87,24 @@ class Stage:
         """The guard's certificate."""
         return self.ca / "mitmproxy-ca-cert.pem"
 
-    def tunnel(self, *headers: str, tls: bool = True) -> Tunnel:
+    @contextmanager
+    def tunnel(self, *headers: str, tls: bool = True, **handshake: Any) -> Iterator[Tunnel]:
         """Open a tunnel to the upstream."""
-        tunnel = Tunnel(self.proxy)
-        assert tunnel.connect(self.authority, *headers) == 200
-        if tls:
-            tunnel.start_tls(self.trust)
-        return tunnel
+        with closing(Tunnel(self.proxy)) as tunnel:
+            assert tunnel.connect(self.authority, *headers) == 200
+            if tls:
+                tunnel.start_tls(**{"trust": self.trust, **handshake})
+            yield tunnel
+
+    def ask(self, data: bytes, *headers: str, tls: bool = True, **handshake: Any) -> bytes:
+        """Return what is answered to bytes in a tunnel of their own."""
+        with self.tunnel(*headers, tls=tls, **handshake) as tunnel:
+            return tunnel.ask(data)
+
+    def post_http2(self, authority: str, body: bytes, *headers: tuple[str, str]) -> int:
+        """Return the status of a POST over HTTP/2; -1 is a reset."""
+        with self.tunnel(alpn=("h2",)) as tunnel:
+            return post_http2(tunnel, authority, body, *headers)
 
     def events(self) -> list[str]:
         """Return the codes of what was refused before it was a call."""
@@ -140,12 +151,9 @@ def request(host: str, body: bytes = b"", *headers: str, target: str = "/v1/note
 
 def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
     """MCP through HTTPS_PROXY is MCP: a refused send gets a tool result, and nothing arrives."""
-    call = json.dumps(tool_call("eve@evil.example") | {"marker": None}).encode()
-    call = call.replace(b', "marker": null', b"")
+    call = json.dumps(tool_call("eve@evil.example")).encode()
     before = bytes(stage.upstream.received)
-    tunnel = stage.tunnel()
-    reply = tunnel.ask(request(stage.authority, call, "content-type: application/json"))
-    tunnel.close()
+    reply = stage.ask(request(stage.authority, call, "content-type: application/json"))
 
     assert json.loads(reply.partition(b"\r\n\r\n")[2])["result"]["isError"] is True
     assert bytes(stage.upstream.received) == before
@@ -165,16 +173,10 @@ def test_a_real_client_needs_an_address_and_an_authority(stage: Stage):
 def test_http2_is_judged_like_http1(stage: Stage):
     """The inner protocol changes neither verdict nor the check of the name."""
     before = bytes(stage.upstream.received)
-    statuses = []
-    for authority, body in (("other.example", SECRET), (stage.authority, b"well in frames")):
-        tunnel = stage.tunnel(tls=False)
-        tunnel.start_tls(stage.trust, alpn=("h2",))
-        statuses.append(post_http2(tunnel, authority, body))
-        tunnel.close()
-        if authority == "other.example":
-            assert bytes(stage.upstream.received) == before
+    assert stage.post_http2("other.example", SECRET) == 421
+    assert bytes(stage.upstream.received) == before
 
-    assert statuses == [421, 200]
+    assert stage.post_http2(stage.authority, b"well in frames") == 200
     assert b"well in frames" in stage.upstream.received
 
 
@@ -184,12 +186,8 @@ def test_http2_is_judged_like_http1(stage: Stage):
 def test_what_a_client_offers_to_speak_is_told_to_nobody(stage: Stage, offered: tuple[str, ...]):
     """The upstream is offered protocols that the guard speaks, not a client's words (ALPN)."""
     before = len(stage.upstream.hellos)
-    tunnel = stage.tunnel(tls=False)
-    tunnel.start_tls(
-        stage.trust, alpn=tuple(o.replace("PRIVATE", SECRET.decode()) for o in offered)
-    )
-    reply = tunnel.ask(request(stage.authority, b"well"))
-    tunnel.close()
+    alpn = tuple(one.replace("PRIVATE", SECRET.decode()) for one in offered)
+    reply = stage.ask(request(stage.authority, b"well"), alpn=alpn)
 
     assert reply.startswith(b"HTTP/1.1 200")
     assert b"http/1.1" in stage.upstream.hellos[before:]
@@ -203,11 +201,10 @@ def test_what_follows_the_body_of_an_answer_reaches_nobody(stage: Stage):
         stage.upstream.answer,
         lambda _: head + b"4\r\nwell\r\n0\r\nlink: <https://next.test/>\r\n\r\n",
     )
-    tunnel = stage.tunnel()
-    reply = tunnel.ask(request(stage.authority, b"well", "connection: close"))
-    while more := tunnel.socket.recv(65536):
-        reply += more
-    tunnel.close()
+    with stage.tunnel() as tunnel:
+        reply = tunnel.ask(request(stage.authority, b"well", "connection: close"))
+        while more := tunnel.socket.recv(65536):
+            reply += more
     stage.upstream.answer = answer
 
     assert reply.startswith(b"HTTP/1.1 200")
@@ -218,13 +215,10 @@ def test_what_follows_the_body_of_an_answer_reaches_nobody(stage: Stage):
 @pytest.mark.parametrize("header", ["Connection", "Keep-Alive", "TE"])
 def test_what_is_said_of_a_connection_ends_with_it(stage: Stage, header: str):
     """Nobody judges these fields, as both connections get their own."""
-    before = bytes(stage.upstream.received)
-    tunnel = stage.tunnel()
-    reply = tunnel.ask(request(stage.authority, b"well", f"{header}: close, {SECRET.decode()}"))
-    tunnel.close()
+    reply = stage.ask(request(stage.authority, b"well", f"{header}: close, {SECRET.decode()}"))
 
     assert reply.startswith(b"HTTP/1.1 200")
-    assert SECRET not in stage.upstream.received[len(before) :]
+    assert SECRET not in stage.upstream.received
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\x00"])
@@ -232,17 +226,11 @@ def test_a_line_end_in_a_header_reaches_nobody(stage: Stage, end: str):
     """In the clear, in a tunnel and in HTTP/2: an upstream might find a second request in it."""
     before, connections = bytes(stage.upstream.received), stage.upstream.connections
     value = f"a{end}{end}POST /evil HTTP/1.1{end}host: {stage.authority}{end}content-length: 0"
-    head = f"POST /note HTTP/1.1\r\nhost: {stage.authority}\r\nx-note: {value}\r\n"
     # In HTTP/1 a line feed ends the line for the guard as well: what follows is judged by itself.
     for tls in () if "\n" in end else (False, True):
-        tunnel = stage.tunnel(tls=tls)
-        reply = tunnel.ask(head.encode() + b"content-length: 2\r\n\r\nhi")
-        tunnel.close()
+        reply = stage.ask(request(stage.authority, b"hi", f"x-note: {value}"), tls=tls)
         assert reply.startswith(b"HTTP/1.1 400")
-    tunnel = stage.tunnel(tls=False)
-    tunnel.start_tls(stage.trust, alpn=("h2",))
-    assert post_http2(tunnel, stage.authority, b"hi", ("x-note", value)) in {400, -1}
-    tunnel.close()
+    assert stage.post_http2(stage.authority, b"hi", ("x-note", value)) in {400, -1}
 
     assert bytes(stage.upstream.received) == before
     assert stage.upstream.connections == connections
@@ -269,11 +257,9 @@ def test_a_tunnel_to_where_nobody_should_be_led_is_refused(
     """Ports and addresses are closed unless the policy opens them, in every spelling."""
     before, seen = bytes(stage.upstream.received), len(stage.events())
     counted = stage.guard.metric("guard_refusals_total", code=code)
-    tunnel = Tunnel(stage.proxy)
-    answer = tunnel.connect(authority.replace("PORT", str(stage.upstream.port)))
-    tunnel.close()
+    with closing(Tunnel(stage.proxy)) as tunnel:
+        assert tunnel.connect(authority.replace("PORT", str(stage.upstream.port))) == status
 
-    assert answer == status
     assert bytes(stage.upstream.received) == before
     assert wait_until(lambda: stage.events()[seen:], "an audit line") == [code]
     assert stage.guard.metric("guard_refusals_total", code=code) == counted + 1
@@ -295,11 +281,9 @@ def test_bytes_in_a_tunnel_that_are_not_http_go_nowhere(stage: Stage, data: byte
     """Neither plain nor inside TLS do raw bytes reach, or even connect to, the upstream."""
     before = stage.upstream.connections
     for tls in (False, True):
-        tunnel = stage.tunnel(tls=tls)
-        tunnel.socket.settimeout(1.0)
-        reply = tunnel.ask(data)
-        tunnel.close()
-        assert not reply.startswith(b"HTTP/1.1 2")
+        with stage.tunnel(tls=tls) as tunnel:
+            tunnel.socket.settimeout(1.0)
+            assert not tunnel.ask(data).startswith(b"HTTP/1.1 2")
 
     assert stage.upstream.connections == before
     assert SECRET not in stage.upstream.received
@@ -325,12 +309,10 @@ def test_a_request_of_a_tunnel_that_was_not_judged_as_it_is_goes_nowhere(
 ):
     """The name in head and handshake must be the one that was judged; frames pass unjudged."""
     before = bytes(stage.upstream.received)
-    tunnel = stage.tunnel(tls=False)
-    tunnel.start_tls(stage.trust, asked.get("name", NAME))
     host = asked.get("host", "SELF").replace("SELF", stage.authority)
     body, headers = asked.get("body", SECRET), asked.get("headers", ())
-    reply = tunnel.ask(request(host, body, *headers, target=asked.get("target", "/note")))
-    tunnel.close()
+    data = request(host, body, *headers, target=asked.get("target", "/note"))
+    reply = stage.ask(data, name=asked.get("name", NAME))
 
     assert reply.split(b" ")[1] in statuses
     assert bytes(stage.upstream.received) == before
@@ -340,23 +322,27 @@ def test_a_request_of_a_tunnel_that_was_not_judged_as_it_is_goes_nowhere(
 def test_a_redirect_is_judged_again_before_its_name_is_resolved(stage: Stage, name: str):
     """A query for a made-up name would already carry its label to whoever serves the zone."""
     errors = stage.guard.metric("guard_errors_total", stage="upstream")
-    tunnel = Tunnel(stage.proxy)
     host = f"{name}evil.example:{stage.upstream.port}"
-    reply = tunnel.ask(request(host, SECRET, target=f"http://{host}/drop"))
-    tunnel.close()
+    with closing(Tunnel(stage.proxy)) as tunnel:
+        reply = tunnel.ask(request(host, SECRET, target=f"http://{host}/drop"))
 
     assert reply.startswith(b"HTTP/1.1 403")
     assert stage.decisions()[-1]["action"] == "block"
     assert stage.guard.metric("guard_errors_total", stage="upstream") == errors
 
 
-@pytest.mark.parametrize("mode", ["enforce", "monitor"])
-def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any, mode: str):
-    """Rebinding ends here: what counts is the address that is about to be connected to."""
-    stage = build(policy={"MODE": mode, "PRIVATE": ""})
-    tunnel = stage.tunnel()
-    reply = tunnel.ask(request(stage.authority, SECRET))
-    tunnel.close()
+def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(stage: Stage):
+    """The bypass list says what is not opened, never what is allowed."""
+    with closing(Tunnel(stage.proxy)) as tunnel:
+        assert tunnel.connect(f"evil.example:{stage.upstream.port}") == 403
+    last = stage.decisions()[-1]
+    assert (last["tool"], last["action"]) == ("http.connect", "block")
+
+
+def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any):
+    """Rebinding ends here, also where a policy only watches: the address that is connected to."""
+    stage = build(policy={"MODE": "monitor", "PRIVATE": ""})
+    reply = stage.ask(request(stage.authority, SECRET))
 
     assert reply.startswith(b"HTTP/1.1 403")
     assert b"loopback" in reply
@@ -365,85 +351,57 @@ def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any, mode: st
     assert stage.guard.metric("guard_refusals_total", code="private_address") == 1
 
 
-def test_an_upstream_with_a_foreign_certificate_gets_nothing(build: Any):
-    """The guard verifies for its clients, who can only see the guard's own certificate."""
-    stage = build()
-    stranger = TlsUpstream(stage.directory / "guard", "somebody.example")
-    stage.policy(PORTS=str(stranger.port))
-    wait_until(lambda: "guard.policy" in str(stage.guard.audit()), "the reload")
-    tunnel = Tunnel(stage.proxy)
-    assert tunnel.connect(f"{NAME}:{stranger.port}") == 200
-    tunnel.start_tls(stage.trust)
-    reply = tunnel.ask(request(f"{NAME}:{stranger.port}", SECRET))
-    tunnel.close()
-    stranger.close()
+def test_a_sealed_host_is_one_opaque_call_and_a_foreign_certificate_gets_nothing(build: Any):
+    """Of a host of the passthrough list, TLS is the upstream's own and its name is checked.
 
-    assert reply.startswith(b"HTTP/1.1 502")
-    assert SECRET not in stranger.received
-
-
-def test_a_host_of_the_passthrough_list_is_one_opaque_call(build: Any):
-    """Its TLS is the upstream's own, its tunnel a call of the policy, and its name is checked."""
+    For all others the guard verifies the upstream: its clients only see the guard's certificate.
+    """
     stage = build(policy={"PASSTHROUGH": "localhost"})
-    tunnel = stage.tunnel(tls=False)
-    tunnel.start_tls(stage.upstream.authority)
-    reply = tunnel.ask(request(stage.authority, b"sealed"))
-    tunnel.close()
-
+    reply = stage.ask(request(stage.authority, b"sealed"), trust=stage.upstream.authority)
     assert reply.startswith(b"HTTP/1.1 200")
     assert [(d["tool"], d["action"]) for d in stage.decisions()] == [("http.connect", "allow")]
 
     # Another name in the handshake is not what was judged: that one is opened, and refused.
-    tunnel = stage.tunnel(tls=False)
-    tunnel.start_tls(stage.trust, "other.example")
-    assert tunnel.ask(request(stage.authority, SECRET)).startswith(b"HTTP/1.1 421")
-    tunnel.close()
-
+    other = stage.ask(request(stage.authority, SECRET), name="other.example")
+    assert other.startswith(b"HTTP/1.1 421")
     # And bytes that are no TLS are read as HTTP, like in any tunnel.
-    tunnel = stage.tunnel(tls=False)
-    tunnel.socket.settimeout(1.0)
-    assert not tunnel.ask(SECRET + b"\r\n\r\n").startswith(b"HTTP/1.1 2")
-    tunnel.close()
+    with stage.tunnel(tls=False) as tunnel:
+        tunnel.socket.settimeout(1.0)
+        assert not tunnel.ask(SECRET + b"\r\n\r\n").startswith(b"HTTP/1.1 2")
     assert SECRET not in stage.upstream.received
 
-
-def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(build: Any):
-    """The bypass list says what is not opened, never what is allowed."""
-    stage = build(policy={"PASSTHROUGH": "evil.example"})
-    tunnel = Tunnel(stage.proxy)
-
-    assert tunnel.connect(f"evil.example:{stage.upstream.port}") == 403
-    tunnel.close()
-    assert stage.decisions()[-1]["tool"] == "http.connect"
-    assert stage.decisions()[-1]["action"] == "block"
+    stranger = TlsUpstream(stage.directory / "guard", "somebody.example")
+    stage.policy(PORTS=str(stranger.port))
+    wait_until(lambda: "guard.policy" in str(stage.guard.audit()), "the reload")
+    with closing(Tunnel(stage.proxy)) as tunnel:
+        assert tunnel.connect(f"{NAME}:{stranger.port}") == 200
+        tunnel.start_tls(stage.trust)
+        foreign = tunnel.ask(request(f"{NAME}:{stranger.port}", SECRET))
+    stranger.close()
+    assert foreign.startswith(b"HTTP/1.1 502")
+    assert SECRET not in stranger.received
 
 
 def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path: Path):
     """The credential of the CONNECT names the principal of every request in the tunnel."""
-    path = tmp_path / "principals.toml"
-    path.write_text(f'scribe = "{hashlib.sha256(b"s3cret").hexdigest()}"\n', "utf-8")
-    stage = build(options=("--credentials", str(path)))
-    tunnel = Tunnel(stage.proxy)
-    assert tunnel.connect(stage.authority) == 407
-    assert b"proxy-authenticate: Basic" in tunnel.reply
-    tunnel.close()
+    known = secrets_file(tmp_path / "principals.toml", "scribe")
+    stage = build(options=("--credentials", known))
+    with closing(Tunnel(stage.proxy)) as tunnel:
+        assert tunnel.connect(stage.authority) == 407
+        assert b"proxy-authenticate: Basic" in tunnel.reply
 
-    token = base64.b64encode(b"scribe:s3cret").decode()
-    tunnel = stage.tunnel(f"proxy-authorization: Basic {token}", "x-guard-session: s-1")
-    assert tunnel.ask(request(stage.authority, b"well")).startswith(b"HTTP/1.1 200")
-    tunnel.close()
-
+    token = base64.b64encode(b"scribe:scribe").decode()
+    shown = (f"proxy-authorization: Basic {token}", "x-guard-session: s-1")
+    assert stage.ask(request(stage.authority, b"well"), *shown).startswith(b"HTTP/1.1 200")
     line = stage.decisions()[-1]
     assert (line["principal"], line["session"]) == ("scribe", "s-1")
 
     # Inside, a credential for a proxy is for nobody, unless it is the tunnel's once more.
-    tunnel = stage.tunnel(f"proxy-authorization: Basic {token}", "x-guard-session: s-1")
-    same = request(stage.authority, b"once more", f"proxy-authorization: Basic {token}")
-    assert tunnel.ask(same).startswith(b"HTTP/1.1 200")
     hidden = base64.b64encode(b"root:kept-out-7Pjw").decode()
-    other = request(stage.authority, b"unsent", f"proxy-authorization: Basic {hidden}")
-    assert tunnel.ask(other).startswith(b"HTTP/1.1 400")
-    tunnel.close()
+    with stage.tunnel(*shown) as tunnel:
+        for body, code, status in ((b"once more", token, b"200"), (b"unsent", hidden, b"400")):
+            said = f"proxy-authorization: Basic {code}"
+            assert tunnel.ask(request(stage.authority, body, said)).split(b" ")[1] == status
     assert b"unsent" not in stage.upstream.received
     assert token.encode() not in stage.upstream.received
     assert stage.events() == ["bad_credential", "duplicate_header"]

@@ -10,19 +10,15 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from guard.store.embedded import EmbeddedRedis
-from tests.e2e.approval_desk import SECONDS, desk, outcomes
-from tests.e2e.clients import Reading
-from tests.e2e.running_guard import ROOT, Upstream, start_guard, tool_call, wait_until
+from tests.e2e.approval_desk import SECONDS, Place, holding, outcomes
+from tests.e2e.clients import Reading, Wrapper
+from tests.e2e.running_guard import ROOT, tool_call, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,61 +31,31 @@ pytestmark = pytest.mark.e2e
 READS_EVENTS = {"accept": "application/json, text/event-stream"}
 
 
-@dataclass
-class Place:
-    """A guard that holds what it asks about, and the Redis that people answer in."""
-
-    guard: RunningGuard
-    redis: str
-    policy: Path
-
-    def desk(self) -> Any:
-        """Return what answers requests for approval."""
-        return desk(self.redis, self.policy.parent)
-
-    def sent(self, text: str) -> int:
-        """Return how often something has reached the upstream."""
-        return self.guard.upstream.received.count(text.encode())
-
-    def ended(self, decision: str) -> str:
-        """Return what became of a held request; its line may follow the answer."""
-        return str(wait_until(lambda: self.outcome(decision), "the line of a wait that is over"))
-
-    def outcome(self, decision: str) -> str | None:
-        """Return what became of a held request, None while it is held."""
-        return outcomes(self.guard).get(decision)
-
-
-@contextmanager
-def holding(directory: Path, *more: str) -> Iterator[Place]:
-    """Start one."""
-    policy = directory / "hold.yaml"
-    policy.write_text("version: 1\nname: hold\nask: {hold: 5m}\n", encoding="utf-8")
-    upstream = Upstream()
-    with EmbeddedRedis() as redis:
-        guard = start_guard(
-            directory / "guard",
-            upstream,
-            policy=ROOT / "policies" / "default.yaml",
-            options=("--policy", str(policy), "--redis", redis.url, *more),
-        )
-        yield Place(guard, redis.url, policy)
-        guard.stop()
-    upstream.close()
+HOLD = "version: 1\nname: hold\nask: {hold: 5m}\n"
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Return one for every test that leaves it as it was."""
-    with holding(tmp_path_factory.mktemp("held")) as place:
+    with holding(tmp_path_factory.mktemp("held"), HOLD) as place:
         yield place
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """Return one of a test's own."""
-    with holding(tmp_path) as place:
+    with holding(tmp_path, HOLD) as place:
         yield place
+
+
+def sent(place: Place, text: str) -> int:
+    """Return how often something has reached the upstream."""
+    return place.guard.upstream.received.count(text.encode())
+
+
+def ended(place: Place, decision: str) -> str:
+    """Wait for the end of a held request, whose line may follow the answer; return how it ended."""
+    return str(wait_until(lambda: outcomes(place.guard).get(decision), "the end of the wait"))
 
 
 class Call(Reading):
@@ -140,7 +106,7 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
         call = Call(shared.guard, document)
         [decision] = await people.asked()
         await call.reads("notifications/progress")
-        before = shared.sent("waits@outside.test")
+        before = sent(shared, "waits@outside.test")
         await people.answer(decision, granted=True)
         await call.task
 
@@ -150,8 +116,8 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
     assert told["params"]["progressToken"] == 7
     assert answer["id"] == 1
     assert answer["result"]["content"][0]["text"] == "done"
-    assert shared.sent("waits@outside.test") == 1
-    assert shared.ended(decision) == "released"
+    assert sent(shared, "waits@outside.test") == 1
+    assert ended(shared, decision) == "released"
 
 
 async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
@@ -161,16 +127,16 @@ async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
         first, _ = await people.asked(2)
         await people.answer(first, granted=True)
         await asyncio.wait([one.task for one in calls], return_when="FIRST_COMPLETED")
-        sent = shared.sent("twins@outside.test")
+        count = sent(shared, "twins@outside.test")
         [left] = [one for one in calls if not one.task.done()]
         [denied] = await people.asked()
         await people.deny(denied)
         await left.task
 
-    assert sent == shared.sent("twins@outside.test") == 1
+    assert count == sent(shared, "twins@outside.test") == 1
     told = refusal(left.messages[-1])
     assert (told["code"], told["retry"]) == ("approval_denied", False)
-    assert shared.ended(denied) == "denied"
+    assert ended(shared, denied) == "denied"
 
 
 async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place) -> None:
@@ -181,35 +147,35 @@ async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place
         [decision] = await people.asked()
         await call.reads(":")
         await call.leave()
-        await asyncio.to_thread(wait_until, lambda: shared.outcome(decision), "the end of it")
+        await asyncio.to_thread(ended, shared, decision)
         await people.answer(decision, granted=True)
         other = await Call(shared.guard, tool_call("team@example.com")).task
-        sent = shared.sent("left@outside.test")
+        count = sent(shared, "left@outside.test")
         again = await Call(shared.guard, document).task
 
-    assert shared.ended(decision) == "left"
+    assert ended(shared, decision) == "left"
     assert other.status == 200
-    assert sent == 0
+    assert count == 0
     assert json.loads(again.text)["result"]["content"][0]["text"] == "done"
 
 
-async def test_a_policy_that_changed_meanwhile_judges_anew(place: Place) -> None:
+async def test_a_policy_that_changed_meanwhile_judges_anew(shared: Place) -> None:
     """An answer to the old question releases nothing; the new policy's verdict counts."""
-    async with place.desk() as people:
-        call = Call(place.guard, tool_call("changed@outside.test"))
+    async with shared.desk() as people:
+        call = Call(shared.guard, tool_call("changed@changed.test"))
         [old] = await people.asked()
         at = max(one.at for one in await people.waiting())
-        text = place.policy.read_text("utf-8")
-        place.policy.write_text(text + "deny: [outside.test]\n", encoding="utf-8")
-        place.guard.process.send_signal(signal.SIGHUP)
+        text = shared.policy.read_text("utf-8")
+        shared.policy.write_text(text + "deny: [changed.test]\n", encoding="utf-8")
+        shared.guard.process.send_signal(signal.SIGHUP)
         await call.task
         await people.approve(old, at)
 
     [answer] = call.messages
     assert refusal(answer)["decision"] == "block"
     assert refusal(answer)["decision_id"] != old
-    assert place.sent("changed@outside.test") == 0
-    assert place.ended(old) == "refused"
+    assert sent(shared, "changed@changed.test") == 0
+    assert ended(shared, old) == "refused"
 
 
 async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place: Place) -> None:
@@ -222,7 +188,7 @@ async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place
         with suppress(httpx.HTTPError):
             await call.task
         await people.answer(decision, granted=True)
-        await asyncio.to_thread(wait_until, place.guard.answers, "a new worker")
+        await asyncio.to_thread(place.guard.child.wait_ready, 2)
         other = Call(place.guard, tool_call("stops@outside.test"))
         await people.asked(1)
         await other.reads(":")
@@ -238,8 +204,12 @@ def test_a_frame_on_standard_input_waits_while_others_pass(
 ) -> None:
     """Its agent is told that its call waits; another call passes it, and a yes sends it."""
     socket_path = short_directory() / "s"
-    with holding(tmp_path, "--decisions", str(socket_path)) as place:
-        wrapper = Wrapper(place, socket_path)
+    with (
+        holding(tmp_path, HOLD, None, "--decisions", str(socket_path)) as place,
+        ExitStack() as stack,
+    ):
+        policies = (ROOT / "policies" / "default.yaml", place.policy)
+        wrapper = stack.enter_context(Wrapper(socket_path, policies, "cat"))
         document = tool_call("pipe@outside.test", ident=5)
         document["params"]["_meta"] = {"progressToken": "p"}
         wrapper.say(document)
@@ -255,8 +225,7 @@ def test_a_frame_on_standard_input_waits_while_others_pass(
         [decision] = asyncio.run(decisions_of(place))
         notice = {"method": "notifications/cancelled", "params": {"requestId": 8}}
         wrapper.say({"jsonrpc": "2.0", **notice})
-        wait_until(lambda: place.outcome(decision) == "left", "the end of the wait")
-        wrapper.end()
+        left = ended(place, decision)
 
     assert told["method"] == "notifications/progress"
     assert passed["id"] == 6
@@ -264,33 +233,7 @@ def test_a_frame_on_standard_input_waits_while_others_pass(
     assert released["id"] == 5
     assert released["params"]["arguments"]["to"] == "pipe@outside.test"
     assert refusal(denied)["code"] == "approval_denied"
-
-
-class Wrapper:
-    """``guard stdio`` around a server that says what it is told."""
-
-    def __init__(self, place: Place, socket_path: Path) -> None:
-        command = [sys.executable, "-m", "guard", "stdio", "--decisions", str(socket_path)]
-        for policy in (ROOT / "policies" / "default.yaml", place.policy):
-            command += ["--policy", str(policy)]
-        self._process = subprocess.Popen(
-            [*command, "--", "cat"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def say(self, message: Any) -> None:
-        """Send a frame as the agent."""
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> Any:
-        """Return the next frame that the agent gets."""
-        return json.loads(self._process.stdout.readline())
-
-    def end(self) -> None:
-        """Close its input, and wait for it."""
-        self._process.stdin.close()
-        self._process.wait(SECONDS)
-        self._process.stdout.close()
+    assert left == "left"
 
 
 async def decisions_of(place: Place) -> list[str]:

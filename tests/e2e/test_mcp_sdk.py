@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from guard.processes.loopback import Rig, free_port
 from lab.bench_transparency import SCENARIOS
-from lab.mcp_scenarios import MODERN, Client, run, run_modern, session
-from tests.e2e.running_guard import ROOT, start_guard
+from lab.mcp_scenarios import MODERN, run, run_modern
+from tests.e2e.running_guard import ROOT, Elsewhere, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,19 +22,18 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         port = rig.server("lab.fixture_server")
         modern = rig.server("lab.modern_server")
         second = free_port()
-        guard = start_guard(
+        with serving(
             tmp_path_factory.mktemp("guard"),
-            SimpleNamespace(port=port),
+            Elsewhere(port),
             policy=ROOT / "policies" / "examples" / "observe.yaml",
             options=("--reverse", f"127.0.0.1:{second}=http://127.0.0.1:{modern}"),
-        )
-        yield {
-            "direct": f"http://127.0.0.1:{port}/mcp",
-            "guarded": f"http://127.0.0.1:{guard.port}/mcp",
-            "direct, modern": f"http://127.0.0.1:{modern}/mcp",
-            "guarded, modern": f"http://127.0.0.1:{second}/mcp",
-        }
-        guard.stop()
+        ) as guard:
+            yield {
+                "direct": f"http://127.0.0.1:{port}/mcp",
+                "guarded": f"http://127.0.0.1:{guard.port}/mcp",
+                "direct, modern": f"http://127.0.0.1:{modern}/mcp",
+                "guarded, modern": f"http://127.0.0.1:{second}/mcp",
+            }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -58,21 +56,3 @@ async def test_the_newest_revision_is_the_same_directly_and_through_the_guard(
 
     assert await run_modern(places["guarded, modern"], name) == direct
     assert [seen for seen in direct if seen[0] == "failed"] == []
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "answer"),
-    [
-        pytest.param("ask_user", {"question": "who?"}, "Ada is 36", id="elicitation"),
-        pytest.param("ask_model", {"question": "what?"}, "forty-two", id="sampling"),
-        pytest.param("ask_roots", {}, "file:///srv/x", id="roots"),
-    ],
-)
-async def test_a_server_that_asks_inside_an_open_stream_is_answered(
-    places: dict[str, str], tool: str, arguments: dict[str, str], answer: str
-) -> None:
-    """The question reaches the client while the call that caused it is still open."""
-    async with session(places["guarded"], Client()) as mcp:
-        result = await mcp.call_tool(tool, arguments)
-
-    assert result.content[0].text == answer

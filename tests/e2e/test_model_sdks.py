@@ -8,18 +8,12 @@ these three take a fifth of that time.
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from guard.protocols.llm.apis import (
-    AnthropicMessagesProtocol,
-    OpenAiChatProtocol,
-    OpenAiResponsesProtocol,
-)
 from tests.e2e.running_guard import RunningGuard, Upstream, serving
 from tests.model_wires import Call, stream, whole
 
@@ -202,34 +196,3 @@ def test_only_the_refused_call_of_an_answer_is_replaced(
     assert calls == [(RECALL.name, RECALL.arguments)]
     assert end == ends[0]
     assert "by the egress guard and did not reach the tool" in text
-
-
-@pytest.mark.parametrize(
-    ("parameters", "api", "others"),
-    [
-        (
-            "openai.types.chat.completion_create_params.CompletionCreateParamsStreaming",
-            OpenAiChatProtocol,
-            set(),
-        ),
-        (
-            "openai.types.responses.response_create_params.ResponseCreateParamsStreaming",
-            OpenAiResponsesProtocol,
-            {"prompt"},
-        ),
-        # The client sends `user_profile_id` as a header.
-        (
-            "anthropic.types.beta.message_create_params.MessageCreateParamsStreaming",
-            AnthropicMessagesProtocol,
-            {"user_profile_id"},
-        ),
-    ],
-)
-def test_a_parameter_of_an_official_client_is_no_call(
-    parameters: str, api: Any, others: set[str]
-) -> None:
-    """All of them are known or inert, but for what brings tools along and what is no member."""
-    module, _, name = parameters.rpartition(".")
-    typed = getattr(importlib.import_module(module), name)
-    members = typed.__required_keys__ | typed.__optional_keys__
-    assert members - api.known - api.inert == others

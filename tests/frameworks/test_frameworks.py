@@ -7,15 +7,13 @@ sent, the model must read why, and the second must be sent: the person named her
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from guard import Guard
+from tests.coding_clients.played_model import played
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -252,77 +250,6 @@ async def test_google_adk():
 # --- Claude Agent SDK ---
 
 
-@contextmanager
-def scripted_claude(heard):
-    """Serve the Messages API with the script, on loopback; yield its address."""
-
-    class Api(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            results = [
-                part
-                for message in body.get("messages", ())
-                if isinstance(message["content"], list)
-                for part in message["content"]
-                if part["type"] == "tool_result"
-            ]
-            if not body.get("tools"):
-                results = STEPS  # A side request of the program, such as for a title.
-            else:
-                heard[:] = [json.dumps(part["content"]) for part in results]
-            self._stream(len(results))
-
-        def _stream(self, step):
-            block = {"type": "text", "text": ""}
-            delta = {"type": "text_delta", "text": "done"}
-            reason = "end_turn"
-            if step < len(STEPS):
-                name, arguments = STEPS[step]
-                name = f"mcp__mail__{name}"
-                block = {"type": "tool_use", "id": f"toolu_{step}", "name": name, "input": {}}
-                delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
-                reason = "tool_use"
-            usage = {"input_tokens": 1, "output_tokens": 1}
-            message = {
-                "id": f"msg_{step}",
-                "type": "message",
-                "role": "assistant",
-                "model": "claude-scripted",
-                "content": [],
-                "stop_reason": None,
-                "stop_sequence": None,
-                "usage": usage,
-            }
-            ends = {"stop_reason": reason, "stop_sequence": None}
-            events = [
-                {"type": "message_start", "message": message},
-                {"type": "content_block_start", "index": 0, "content_block": block},
-                {"type": "content_block_delta", "index": 0, "delta": delta},
-                {"type": "content_block_stop", "index": 0},
-                {"type": "message_delta", "delta": ends, "usage": usage},
-                {"type": "message_stop"},
-            ]
-            text = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 async def test_claude_agent_sdk(tmp_path):
     """The hooks, with the SDK's own command line program."""
     from claude_agent_sdk import (
@@ -334,7 +261,7 @@ async def test_claude_agent_sdk(tmp_path):
 
     from guard.extensions.frameworks.claude_agent_sdk import guard_hooks
 
-    mailbox, heard = Mailbox(), []
+    mailbox = Mailbox()
 
     @tool("search_emails", "Search the mailbox", {"query": str})
     async def search_emails(arguments):
@@ -345,7 +272,7 @@ async def test_claude_agent_sdk(tmp_path):
     async def email_send_email(arguments):
         return {"content": [{"type": "text", "text": mailbox.email_send_email(**arguments)}]}
 
-    with scripted_claude(heard) as address:
+    with played([(f"mcp__mail__{name}", arguments) for name, arguments in STEPS]) as model:
         async with Guard.open() as guard:
             options = ClaudeAgentOptions(
                 model="claude-scripted",
@@ -357,7 +284,7 @@ async def test_claude_agent_sdk(tmp_path):
                 setting_sources=[],
                 cwd=tmp_path,
                 env={
-                    "ANTHROPIC_BASE_URL": address,
+                    "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}",
                     "ANTHROPIC_API_KEY": "scripted",
                     "HOME": str(tmp_path),
                     "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
@@ -370,7 +297,7 @@ async def test_claude_agent_sdk(tmp_path):
                 async for _ in client.receive_response():
                     pass
 
-    check(mailbox, heard, "Claude Agent SDK")
+    check(mailbox, model.results, "Claude Agent SDK")
 
 
 # --- plain functions ---

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.policy import load_policies
+from guard.processes.loopback import Rig
 from guard.provenance.label_sets import LabelSets
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from lab.in_process import SESSION, Driver, info
-from lab.load import Progress, contestants, generator, side_by_side
+from lab.load import NO_GENERATOR, Loads, Progress, generator, load_in_turns, ratio, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,7 @@ def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
     """
     checks = asyncio.run(_inside(load_policies([policy]), size, progress))
     checks.append(_side_by_side(policy, size, progress))
-    details = {"generator": generator(), "durability": "embedded redis, nothing persisted"}
+    details = {"durability": "embedded redis, nothing persisted"}
     return Report(name="provenance", machine=machine(), checks=checks, details=details)
 
 
@@ -172,14 +173,9 @@ async def _calls_growth(driver: Driver, size: Size, progress: Progress) -> Check
 
 
 def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
-    target = ">= 0.9, goal 1.1"
-    if not size.rounds:
-        reason = "left out, as asked"
-        return Check(
-            id="ratio_vs_mitmdump_c16", value=None, unit="ratio", target=target, reason=reason
-        )
-    with contestants(policy) as ports:
-        rounds = side_by_side(
-            ports, size.rounds, size.seconds, lambda what, done: progress(what, 0.75 + 0.25 * done)
-        )
-    return rounds.check(target)
+    loads: Loads = {}
+    if size.rounds and generator():
+        with Rig() as rig:
+            loads = load_in_turns(started(rig, policy), size.rounds, size.seconds, progress)
+    names, reason = ("guard", "mitmdump"), NO_GENERATOR if size.rounds else "left out, as asked"
+    return ratio("ratio_vs_mitmdump_c16", loads, names, ">= 0.9, goal 1.1", reason)

@@ -69,6 +69,3 @@ def page(size: int, number: int) -> str:
     return "".join(said)[:size]
 
 
-def percentile(times: list[float], at: int) -> float:
-    """Return the time that so many hundredths of some times do not exceed."""
-    return sorted(times)[min(len(times) * at // 100, len(times) - 1)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.load import CALL, Post
-from lab.peers.upstream import TOOL
+from lab.load import Post
+from lab.tool_server import CALL, TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Start = Callable[[Rig, Path, int, int], Post]
     """Rig, directory of the environments, port of the tool server, own port to its request."""
 
-UPSTREAM: Final = "lab.peers.upstream"
 HERE: Final = Path(__file__).parent
 
 

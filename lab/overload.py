@@ -197,8 +197,10 @@ async def run_agents(
     await asyncio.gather(*map(connect, agents))
     with suppress(TimeoutError):
         async with asyncio.timeout(length), asyncio.TaskGroup() as group:
-            for one in (*agents, *onlookers):
-                group.create_task(one.work())
+            for agent in agents:
+                group.create_task(agent.work())
+            for onlooker in onlookers:
+                group.create_task(onlooker.work())
 
 
 def _closed(port: int, seconds: float) -> int:
@@ -241,7 +243,10 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
     loud, quiet = Tally(), Tally()
     with Rig() as rig:
         upstream, admin = rig.server(UPSTREAM), free_port()
-        words = (*credentials(rig.directory, LOUD_NAME, QUIET_NAME), *FOR_THE_HASTY)
+        words: tuple[str, ...] = (
+            *credentials(rig.directory, LOUD_NAME, QUIET_NAME),
+            *FOR_THE_HASTY,
+        )
         onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz")]
         if all(map(find_spec, ("authlib", "jinja2", "sse_starlette"))):
             page = f"127.0.0.1:{free_port()}"

@@ -98,8 +98,6 @@ class Segment:
     """Rules that were broken as the durability setting states."""
     noticed: dict[str, int] = field(default_factory=dict)
     """Losses that the guards found by themselves."""
-    cut_short: int = 0
-    """Pieces of audit lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +283,6 @@ def _look(
             segment.violations.append(_shown(one, events))
     segment.seen = dict(Counter(event.saw.value for event in events))
     segment.noticed = dict(stage.noticed())
-    segment.cut_short = stage.cut_short()
 
 
 def _report(plan: Plan, segments: list[Segment]) -> Report:
@@ -338,7 +335,6 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
             "seconds_to_serve_again": _table(times),
             "by_variant": _table(by_variant),
             "losses_noticed": dict(noticed),
-            "audit_lines_cut_short": sum(segment.cut_short for segment in segments),
             "not_here": segments[-1].not_here,
         },
     )

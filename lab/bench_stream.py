@@ -23,10 +23,12 @@ from guard.processes.loopback import Rig, serve_on_loopback
 from guard.replay.reports import Check, Report, machine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from starlette.requests import Request
+
+    from lab.load import Progress
 
 EVENTS: Final = 10
 GAP_SECONDS: Final = 0.01
@@ -45,7 +47,7 @@ class Times:
     """Additional length of a gap for the client, compared with the upstream; may be negative."""
 
 
-def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], object]) -> Report:
+def bench_stream(policy: Path, *, rounds: int, progress: Progress) -> Report:
     """Measure and return the report.
 
     Raises:
@@ -57,7 +59,7 @@ def bench_stream(policy: Path, *, rounds: int, progress: Callable[[str], object]
         ports = {"direct": port}
         ports["guard"] = rig.guard(policy, port, "--model-api", f"127.0.0.1:{port}")
         for number in range(rounds + 1):
-            progress(f"round {number} of {rounds}")
+            progress(f"round {number} of {rounds}", number / (rounds + 1))
             for (kind, name), times in measured.items():
                 run = _measure(client, ports[name], kind)
                 if number:

@@ -77,8 +77,6 @@ class Broken:
     variant: str
     seconds: float
     """From its beginning, through its own length, until the first call of each way was served."""
-    after: float
-    """From when what was broken had been put right."""
 
 
 @dataclass(slots=True)
@@ -234,17 +232,15 @@ def _segment(
 
 
 def _break(stage: Stage, kind: str, variant: str, probes: Sequence[Agent]) -> Broken:
-    """Cause a fault and wait until calls are served; its times are -1 where they never are."""
+    """Cause a fault and wait until calls are served; its time is -1 where they never are."""
     began = time.monotonic()
     try:
         stage.faults[kind][variant]()
-        mended = time.monotonic()
         for probe in probes:
             _until_served(probe)
     except GuardError as error:
-        return Broken(kind, f"{variant}: {error}", -1.0, -1.0)
-    served = time.monotonic()
-    return Broken(kind, variant, round(served - began, 3), round(served - mended, 3))
+        return Broken(kind, f"{variant}: {error}", -1.0)
+    return Broken(kind, variant, round(time.monotonic() - began, 3))
 
 
 def _until_served(probe: Agent) -> None:
@@ -289,10 +285,8 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
     """Return the figures of all segments."""
     found = [one for segment in segments for one in segment.violations]
     times: dict[str, list[Broken]] = defaultdict(list)
-    by_variant: dict[str, list[Broken]] = defaultdict(list)
     for one in (one for segment in segments for one in segment.broken if one.seconds >= 0):
         times[one.kind].append(one)
-        by_variant[f"{one.kind}, {one.variant}"].append(one)
     seen, stated, noticed = (
         _total(getattr(segment, name) for segment in segments)
         for name in ("seen", "stated", "noticed")
@@ -333,7 +327,6 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
             "lost_as_stated": dict(stated),
             "events": dict(seen),
             "seconds_to_serve_again": _table(times),
-            "by_variant": _table(by_variant),
             "losses_noticed": dict(noticed),
             "not_here": segments[-1].not_here,
         },
@@ -354,8 +347,6 @@ def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
             "n": len(some),
             "median": round(statistics.median(one.seconds for one in some), 2),
             "max": round(max(one.seconds for one in some), 2),
-            "median_after_mended": round(statistics.median(one.after for one in some), 2),
-            "max_after_mended": round(max(one.after for one in some), 2),
         }
         for kind, some in sorted(times.items())
     }

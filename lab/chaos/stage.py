@@ -508,14 +508,8 @@ class Stage(Rig):
         """Return what an operator would look at where the guard does not serve."""
         found: dict[str, object] = {one.log.stem: one.child.said()[-800:] for one in self._guards}
         for server in (self.primary, self.replica):
-            with suppress(GuardError):
-                found[str(server.port)] = _ask(server, "ROLE").split()
-                persistence = _ask(server, "INFO", "persistence").split()
-                found[f"{server.port} disk"] = [one for one in persistence if "status" in one]
             log = (server.directory / "log").read_text("utf-8", "replace")
-            found[f"{server.port} log"] = [
-                line for line in log.splitlines() if " # " in line or "ASSERT" in line
-            ][-12:]
+            found[f"{server.port} log"] = log.splitlines()[-12:]
         for audit in self._logs:
             lines = [line for _, line in _lines(audit)]
             found[audit.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]

@@ -8,7 +8,7 @@ from lab.bench_stream import EVENTS, bench_stream
 
 def test_the_stream_benchmark_reports_every_figure_it_promises() -> None:
     """Three figures in milliseconds, each over all rounds; no figure is judged here."""
-    report = bench_stream(policies_directory() / "default.yaml", rounds=3, progress=lambda _: None)
+    report = bench_stream(policies_directory() / "default.yaml", rounds=3, progress=lambda *_: None)
 
     figures = {check.id: (check.unit, check.n) for check in report.checks}
     assert figures == {

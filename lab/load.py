@@ -45,24 +45,15 @@ def stock_mitmdump(rig: Rig, upstream: int) -> int:
     Raises:
         GuardError: it is not installed, or did not start.
     """
+    binary = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
+    if not Path(binary).exists():
+        raise GuardError("`mitmdump` is not installed beside this python; the ratio needs it")
     port = free_port()
     mode = f"reverse:http://127.0.0.1:{upstream}@127.0.0.1:{port}"
     confdir = f"confdir={rig.directory / 'mitm'}"
-    child = rig.start("mitmdump", find_mitmdump(), "-q", "--mode", mode, "--set", confdir)
+    child = rig.start("mitmdump", binary, "-q", "--mode", mode, "--set", confdir)
     child.wait_listening(port)
     return port
-
-
-def find_mitmdump() -> str:
-    """Return the stock mitmdump.
-
-    Raises:
-        GuardError: it is not installed.
-    """
-    found = shutil.which("mitmdump") or str(Path(sys.executable).with_name("mitmdump"))
-    if not Path(found).exists():
-        raise GuardError("`mitmdump` is not installed beside this python; the ratio needs it")
-    return found
 
 
 @dataclass(frozen=True, slots=True)

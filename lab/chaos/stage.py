@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest.mock import patch
 
 import redis
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[], None]
 
+T = TypeVar("T")
 POLICY: Final = Path(__file__).with_name("policy.yaml")
 SETTLE: Final = 0.4
 """Seconds that a stopped process stays stopped, and that a link is cut."""
@@ -101,11 +102,7 @@ class GuardProcess:
         Raises:
             GuardError: there is none now.
         """
-        for _ in range(_ASKED):
-            with suppress(GuardError):
-                return worker_of(self.pid)
-            time.sleep(SETTLE / 4)
-        return worker_of(self.pid)
+        return retried(lambda: worker_of(self.pid))
 
 
 class Stage(Rig):
@@ -261,11 +258,7 @@ class Stage(Rig):
         guard.child.process.kill()
         guard.child.process.wait()
         # Its worker holds the port until it has noticed.
-        for _ in range(_ASKED * 4):
-            with suppress(GuardError):
-                self.keep(guard.start())
-                return
-        raise GuardError("the guard does not start again")
+        self.keep(retried(guard.start, 4 * _ASKED))
 
     def _kill_envoy(self, envoy: RunningEnvoy) -> None:
         """Kill -9, and start it again."""
@@ -684,11 +677,20 @@ def _ask(server: RedisProcess, *words: str) -> str:
     Raises:
         GuardError: it does not answer at all.
     """
-    for _ in range(_ASKED - 1):
+    return retried(lambda: server.cli(*words))
+
+
+def retried(ask: Callable[[], T], tries: int = _ASKED) -> T:
+    """Return an answer, asked for again and again.
+
+    Raises:
+        GuardError: there is none.
+    """
+    for _ in range(tries - 1):
         with suppress(GuardError):
-            return server.cli(*words)
+            return ask()
         time.sleep(SETTLE / 4)
-    return server.cli(*words)
+    return ask()
 
 
 def stopped(seconds: float, *pids: int) -> None:

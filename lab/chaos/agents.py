@@ -22,7 +22,6 @@ from lab.chaos.history import Event, Saw
 from lab.wire import call_body, secret_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from guard.settings import Durability
@@ -179,11 +178,6 @@ class Agent(threading.Thread):
             text = text.rpartition(b"data: ")[2].partition(b"\n")[0]
         answer = json.loads(text)
         return answer if isinstance(answer, dict) else {}
-
-
-def observed_events(agents: Sequence[Agent | Person]) -> list[Event]:
-    """Return the events that some agents have recorded."""
-    return [event for agent in agents for event in agent.events]
 
 
 def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str, bool]:

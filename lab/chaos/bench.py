@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
-from lab.chaos.agents import NOW, Agent, Person, observed_events
+from lab.chaos.agents import NOW, Agent, Person
 from lab.chaos.history import Event, Saw, Violation, violations
 from lab.chaos.isolation import Isolation
 from lab.chaos.stage import Stage
@@ -156,11 +156,12 @@ def bench_chaos(
     """
     until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     segments = _kept(kept, plan) if kept is not None else []
+    isolation = Isolation()
     while not segments or sum(len(one.broken) for one in segments) < segments[-1].planned:
         if segments and time.monotonic() > until:
             break
         done = sum(len(one.broken) for one in segments)
-        segments.append(_segment(plan, done, until, progress))
+        segments.append(_segment(plan, done, until, progress, isolation))
         if kept is not None:
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(_marked(plan) | asdict(segments[-1])) + "\n")
@@ -184,7 +185,11 @@ def _kept(path: Path, plan: Plan) -> list[Segment]:
 
 
 def _segment(
-    plan: Plan, done: int, until: float, progress: Callable[[str, float], object]
+    plan: Plan,
+    done: int,
+    until: float,
+    progress: Callable[[str, float], object],
+    isolation: Isolation,
 ) -> Segment:
     """Start everything, cause the next faults of a plan, and check what was seen.
 
@@ -194,7 +199,7 @@ def _segment(
     stop = threading.Event()
     names = [f"agent{n}" for n in range(AGENTS)]
     progress("starting", 0.0)
-    with Isolation() as isolation, Stage(isolation, [*names, *PROBES], plan.durability) as stage:
+    with Stage(isolation, [*names, *PROBES], plan.durability) as stage:
         stage.begin()
         schedule = plan.schedule(dict(stage.faults))
         segment = Segment(len(schedule), sorted(set(EVERY_KIND) - set(stage.faults)))
@@ -268,7 +273,7 @@ def _look(
         person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
     """
-    events = observed_events((*agents, person))
+    events = [event for one in (*agents, person) for event in one.events]
     asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
     refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
     events += stage.seen(asked, refusals)

@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NEWNS: Final = 0x00020000
 _NEWNET: Final = 0x40000000
@@ -73,22 +75,16 @@ class Clock:
 
 
 class Isolation:
-    """Namespaces that the calling thread, and what it starts from now on, is in until the end."""
+    """Namespaces that the calling thread, and what it starts from now on, is in for good."""
 
     def __init__(self) -> None:
         self.has_network = False
         self.has_mounts = False
-        self._before: list[int] = []
         self._rules: list[str] = []
-
-    def __enter__(self) -> Self:
         if not sys.platform.startswith("linux") or os.geteuid() != 0:
-            return self
-        for kind in ("net", "mnt"):
-            self._before.append(os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY))
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(_NEWNET | _NEWNS) != 0:
-            return self
+            return
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEWNET | _NEWNS) != 0:
+            return
         with suppress(OSError, subprocess.SubprocessError):
             _run("mount", "--make-rprivate", "/")
             self.has_mounts = True
@@ -98,17 +94,6 @@ class Isolation:
             _run("ip", "rule", "add", "pref", _LOCAL_RULE, "table", "local")
             _run("ip", "rule", "del", "pref", "0")
             self.has_network = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Entering a mount namespace moves the working directory to its root.
-        directory = Path.cwd()
-        for before in self._before:
-            libc.setns(before, 0)
-            os.close(before)
-        self._before.clear()
-        os.chdir(directory)
 
     def cut(self, source: str, port: int) -> None:
         """Make a port of loopback unreachable from an address, also for open connections."""

@@ -190,9 +190,8 @@ class Stage(Rig):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _start_upstream(self, chain: Path) -> None:
-        words = ["-m", "lab.chaos.upstream", "--port", str(self._upstream_port)]
-        words += ["--directory", str(self.directory), "--audit", *map(str, self._logs)]
-        self._upstream = self.start("upstream", *words, "--chain", str(chain))
+        words = ["-m", "lab.chaos.upstream", str(self._upstream_port), str(self.directory)]
+        self._upstream = self.start("upstream", *words, str(chain), *map(str, self._logs))
         self._upstream.wait_listening(self._upstream_port)
 
     def _start_guards(self) -> None:
@@ -529,10 +528,8 @@ class Stage(Rig):
                     self._tell_primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL"
                 ),
                 "upstream answers late": self.slow_upstream,
-                **{
-                    f"{name} stutters": partial(stuttering, pid)
-                    for name, pid in self._processes().items()
-                },
+                "worker stutters": partial(stuttering, guard.worker),
+                "replica stutters": partial(stuttering, lambda: self._found("replica").pid),
             },
             "partition": {
                 "connections to primary closed": partial(
@@ -555,20 +552,6 @@ class Stage(Rig):
         if self._isolation.has_mounts:
             for name in ("audit", "redis", "recordings"):
                 found[f"disk full under {name}"] = {"": partial(self.fill_disk, name)}
-        return found
-
-    def _processes(self) -> dict[str, Callable[[], int]]:
-        """Return the process ids of what may be slow, as they are now."""
-        found = {
-            "worker": self._guards[0].worker,
-            "primary": lambda: self._found("primary").pid,
-        }
-        if self.sentinels:
-            found["replica"] = lambda: self._found("replica").pid
-            found["sentinel"] = lambda: self.sentinels[0].pid
-        if self._envoy is not None:
-            envoy, service = self._envoy, self._guards[1]
-            found |= {"envoy": lambda: envoy.child.process.pid, "decision service": service.worker}
         return found
 
     def _of_sentinels(self) -> dict[str, dict[str, Fault]]:

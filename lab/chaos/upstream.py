@@ -2,15 +2,15 @@
 
 Beside each call stands how long the guard's audit log was when it arrived: what is in that part of
 the log was written before, whatever the clocks say.  After SIGUSR1 it answers slowly, after SIGUSR2
-at once again.
+at once again.  ``python -m lab.chaos.upstream PORT DIRECTORY CHAIN LOG...`` serves until killed.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -91,20 +91,8 @@ async def _events(answer: dict[str, Any]) -> AsyncIterator[str]:
     yield f"event: message\ndata: {json.dumps(answer)}\n\n"
 
 
-def main() -> None:
-    """Serve until killed."""
-    parser = argparse.ArgumentParser(description="the tool server of the chaos benchmark")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--audit", type=Path, required=True, nargs="+")
-    parser.add_argument("--chain", type=Path, required=True)
-    options = parser.parse_args()
-    server = ToolServer(options.directory, options.audit)
-    application = Starlette(routes=[Route("/mcp", server.answer, methods=["POST"])])
-    uvicorn.run(
-        application, port=options.port, log_level="critical", ssl_certfile=str(options.chain)
-    )
-
-
 if __name__ == "__main__":
-    main()
+    port, directory, chain, *logs = sys.argv[1:]
+    server = ToolServer(Path(directory), [Path(log) for log in logs])
+    application = Starlette(routes=[Route("/mcp", server.answer, methods=["POST"])])
+    uvicorn.run(application, port=int(port), log_level="critical", ssl_certfile=chain)

@@ -129,7 +129,7 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     Raises:
         GuardError: it is not installed, did not start, or answers something else.
     """
-    if not peer.is_installed(place):
+    if not (place / peer.environment / peer.program).exists():
         raise GuardError(
             f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
         )

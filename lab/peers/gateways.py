@@ -39,16 +39,6 @@ class Peer:
     start: Start
     inspects: str
 
-    def is_installed(self, place: Path) -> bool:
-        """Return whether its environment is there."""
-        return (place / self.environment / self.program).exists()
-
-
-def _call_of(tool: str) -> str:
-    call = json.loads(CALL)
-    call["params"]["name"] = tool
-    return json.dumps(call)
-
 
 def _fastmcp(mode: str) -> Start:
     def start(rig: Rig, place: Path, upstream: int, port: int) -> Post:
@@ -84,7 +74,7 @@ def _litellm(rig: Rig, place: Path, upstream: int, port: int) -> Post:
     )
     child.wait_listening(port)
     headers = (("x-litellm-api-key", f"Bearer {key}"),)
-    return Post(path="/mcp/", body=_call_of(f"tools-{TOOL}"), headers=headers)
+    return Post(path="/mcp/", body=CALL.replace(TOOL, f"tools-{TOOL}"), headers=headers)
 
 
 PEERS: Final = (

@@ -273,7 +273,7 @@ def _look(
         person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
     """
-    events = [event for one in (*agents, person) for event in one.events]
+    events = [*person.events, *(event for agent in agents for event in agent.events)]
     asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
     refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
     events += stage.seen(asked, refusals)

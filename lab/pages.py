@@ -67,5 +67,3 @@ def page(size: int, number: int) -> str:
         said.append(sentence + draw.choice((" ", " ", " ", "\n\n")))
         length += len(said[-1])
     return "".join(said)[:size]
-
-

@@ -250,7 +250,7 @@ mutation: $(DEV) $(MUTATION)/.installed ## a sample of mutants of core and prove
 fuzz: $(DEV) ## a million broken inputs for every parser (ARGS="--inputs 10000")
 	$(BIN)/python -m lab.fuzz --inputs 1000000 $(ARGS)
 
-chaos: $(DEV) $(ENVOY)/.installed ## 40 faults of each kind while agents work; as root, partitions, slow links and full disks too
+chaos: $(DEV) $(ENVOY)/.installed ## 40 faults of each kind while agents work; as root, partitions and full disks too
 	$(BIN)/guard lab bench chaos --full --json $(ARGS)
 
 soak: $(DEV) ## two million calls: memory, descriptors, times (ARGS="--calls 100000" for fewer)

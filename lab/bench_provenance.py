@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
 from guard.policy import load_policies
+from guard.processes.loopback import Rig
 from guard.provenance.label_sets import LabelSets
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
-from lab.in_process import SESSION, Driver, info
-from lab.load import Progress, contestants, generator, side_by_side
+from lab.in_process import LONG_SESSION, SESSION, Driver, info
+from lab.load import NO_GENERATOR, Loads, Progress, generator, load_in_turns, ratio, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,36 +53,32 @@ class Size:
     """
 
     values: int = 1_000_000
-    calls: int = 100_000
+    calls: int = LONG_SESSION
     decisions: int = 4_000
     sample: int = 400
     rounds: int = 5
     seconds: float = 4.0
 
 
-class Labels:
-    """Puts labelled values into a store, as results with them would."""
-
-    def __init__(self, policy: Policy, store: RedisSessionStore, seal: Seal) -> None:
-        self._areas, self._store, self._seal = LabelSets(policy.limits), store, seal
-
-    async def add(
-        self, principal: str, count: int, announce: Callable[[float], object] = lambda _: None
-    ) -> None:
-        """Store as many records of untrusted values of a principal."""
-        identity = Identity(principal, SESSION)
-        record = LabelRecord(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
-        for start in range(0, count, BATCH):
-            grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
-            for number in range(start, min(start + BATCH, count)):
-                mark = self._seal.fingerprint(f"mail:somebody{number}@elsewhere.example.org")
-                area = self._areas.taint(identity, mark, self._areas.epoch(0.0))
-                grouped.setdefault(area, []).append(self._seal.write(area, mark, record))
-            writes = [
-                LabelWrite(area, LabelWriteMode.KEEP, tuple(e)) for area, e in grouped.items()
-            ]
-            await self._store.note(identity, writes)
-            announce(min(start + BATCH, count) / count)
+async def add_labels(
+    parts: tuple[LabelSets, RedisSessionStore, Seal],
+    principal: str,
+    count: int,
+    announce: Callable[[float], object] = lambda _: None,
+) -> None:
+    """Store as many records of untrusted values of a principal, as results with them would."""
+    areas, store, seal = parts
+    identity = Identity(principal, SESSION)
+    record = LabelRecord(Integrity.UNTRUSTED, Channel.RESULT, 0, 0.0, bytes(8), "read")
+    for start in range(0, count, BATCH):
+        grouped: dict[LabelSet, list[tuple[bytes, bytes]]] = {}
+        for number in range(start, min(start + BATCH, count)):
+            mark = seal.fingerprint(f"mail:somebody{number}@elsewhere.example.org")
+            area = areas.taint(identity, mark, areas.epoch(0.0))
+            grouped.setdefault(area, []).append(seal.write(area, mark, record))
+        writes = [LabelWrite(area, LabelWriteMode.KEEP, tuple(e)) for area, e in grouped.items()]
+        await store.note(identity, writes)
+        announce(min(start + BATCH, count) / count)
 
 
 def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
@@ -92,7 +89,7 @@ def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
     """
     checks = asyncio.run(_inside(load_policies([policy]), size, progress))
     checks.append(_side_by_side(policy, size, progress))
-    details = {"generator": generator(), "durability": "embedded redis, nothing persisted"}
+    details = {"durability": "embedded redis, nothing persisted"}
     return Report(name="provenance", machine=machine(), checks=checks, details=details)
 
 
@@ -101,7 +98,7 @@ async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]
         store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=10.0)
         await store.verify()
         seal = Seal(secrets.token_bytes(KEY_BYTES))
-        labels = Labels(policy, store, seal)
+        parts = LabelSets(policy.limits), store, seal
         driver = Driver(
             policy,
             store,
@@ -111,23 +108,33 @@ async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]
         )
         try:
             progress("decisions with 10,000 labelled values", 0.02)
-            await labels.add("ten-thousand", 10_000)
+            await add_labels(parts, "ten-thousand", 10_000)
             checks = await driver.decisions("ten-thousand", size.decisions, TARGETS)
-            checks += await _values_growth((driver, labels), store, size, progress)
-            checks.append(await _calls_growth(driver, size, progress))
+            checks += await _values_growth(driver, parts, size, progress)
+            stage = f"a session of {size.calls:,} calls"
+            checks.append(
+                await driver.growth(
+                    size.calls,
+                    size.sample,
+                    "<= 1.2",
+                    lambda done: progress(stage, 0.45 + 0.3 * done),
+                )
+            )
         finally:
             await store.aclose()
     return checks
 
 
 async def _values_growth(
-    parts: tuple[Driver, Labels], store: RedisSessionStore, size: Size, progress: Progress
+    driver: Driver,
+    parts: tuple[LabelSets, RedisSessionStore, Seal],
+    size: Size,
+    progress: Progress,
 ) -> list[Check]:
-    driver, labels = parts
-    stage = f"{size.values:,} labelled values"
-    await labels.add("few", 100)
+    store, stage = parts[1], f"{size.values:,} labelled values"
+    await add_labels(parts, "few", 100)
     before = await info(store, "memory", _MEMORY)
-    await labels.add("many", size.values, lambda done: progress(stage, 0.1 + 0.3 * done))
+    await add_labels(parts, "many", size.values, lambda done: progress(stage, 0.1 + 0.3 * done))
     used = await info(store, "memory", _MEMORY) - before
     for principal in ("few", "many"):
         await driver.begin(principal)
@@ -155,31 +162,10 @@ async def _values_growth(
     ]
 
 
-async def _calls_growth(driver: Driver, size: Size, progress: Progress) -> Check:
-    stage = f"a session of {size.calls:,} calls"
-    growth = await driver.growth(
-        size.calls, size.sample, lambda done: progress(stage, 0.45 + 0.3 * done)
-    )
-    whole = size.calls == Size().calls
-    return Check(
-        id="growth_call_100000_vs_10",
-        value=round(growth, 3) if whole else None,
-        unit="ratio",
-        n=size.sample,
-        target="<= 1.2",
-        reason=None if whole else f"measured with {size.calls} calls only",
-    )
-
-
 def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
-    target = ">= 0.9, goal 1.1"
-    if not size.rounds:
-        reason = "left out, as asked"
-        return Check(
-            id="ratio_vs_mitmdump_c16", value=None, unit="ratio", target=target, reason=reason
-        )
-    with contestants(policy) as ports:
-        rounds = side_by_side(
-            ports, size.rounds, size.seconds, lambda what, done: progress(what, 0.75 + 0.25 * done)
-        )
-    return rounds.check(target)
+    loads: Loads = {}
+    if size.rounds and generator():
+        with Rig() as rig:
+            loads = load_in_turns(started(rig, policy), size.rounds, size.seconds, progress)
+    names, reason = ("guard", "mitmdump"), NO_GENERATOR if size.rounds else "left out, as asked"
+    return ratio("ratio_vs_mitmdump_c16", loads, names, ">= 0.9, goal 1.1", reason)

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from guard.policy import load_policies
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
-from lab.in_process import Driver
-from lab.load import Progress, contestants, generator, run_load, side_by_side
+from lab.in_process import LONG_SESSION, Driver
+from lab.load import (
+    NO_GENERATOR,
+    Loads,
+    Progress,
+    errors,
+    generator,
+    load_in_turns,
+    rates,
+    ratio,
+    started,
+)
+from lab.wire import percentile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-LONG_SESSION: Final = 100_000
 SAMPLE: Final = 400
 TARGETS: Final = ("<= 0.4", "<= 2")
 """Targets of the percentiles, in milliseconds."""
@@ -34,58 +45,49 @@ def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress
     Raises:
         GuardError: a part could not be started.
     """
-    with contestants(policy) as ports:
-        progress("warming up", 0.02)
-        sixteen = side_by_side(
-            ports, rounds, seconds, lambda what, done: progress(what, 0.05 + 0.45 * done)
-        )
-        progress("1 connection", 0.5)
-        before = _line_count(ports.audit)
-        single = {
-            name: run_load(port, 1, seconds)
-            for name, port in (
-                ("direct", ports.direct),
-                ("mitmdump", ports.mitmdump),
-                ("guard", ports.guard),
-            )
-        }
-        in_proxy = _audited(ports.audit, before)
+    loads: Loads = {}
+    single: Loads = {}
+    in_proxy: dict[str, float | None] = {}
+    if generator():
+        with Rig() as rig:
+            many = started(rig, policy)
+            loads = load_in_turns(many, rounds, seconds, progress)
+            one = {name: replace(each, connections=1) for name, each in many.items()}
+            before = rig.audit.read_bytes().count(b"\n")
+            single = load_in_turns(one, 1, seconds, progress)
+            in_proxy = _audited(rig.audit, before)
     progress("decisions in process", 0.6)
     inside = asyncio.run(_inside(policy, progress))
+    p50 = {name: load.p50_ms for name, [load] in single.items()}
+    added = round(p50["guard"] - p50["direct"], 3) if p50 else None
     return Report(
         name="proxy",
         machine=machine(),
         checks=[
-            sixteen.check(">= 1.0, goal 1.3"),
+            ratio("ratio_vs_mitmdump_c16", loads, ("guard", "mitmdump"), ">= 1.0, goal 1.3"),
             Check(
                 id="added_latency_ms_c1",
-                value=round(single["guard"].p50_ms - single["direct"].p50_ms, 3),
+                value=added,
                 unit="ms",
+                reason=None if p50 else NO_GENERATOR,
             ),
             *inside,
         ],
         details={
-            "generator": generator(),
-            "rounds": asdict(sixteen),
-            "one_connection_p50_ms": {name: load.p50_ms for name, load in single.items()},
-            "errors": {name: load.errors for name, load in single.items()},
+            "rounds": rates(loads),
+            "one_connection_p50_ms": p50,
+            "errors": errors(single),
             "in_proxy_decision_ms": in_proxy,
             "durability": "embedded redis, nothing persisted",
         },
     )
 
 
-def _line_count(path: Path) -> int:
-    return path.read_bytes().count(b"\n")
-
-
-def _audited(path: Path, skip: int) -> dict[str, float]:
+def _audited(path: Path, skip: int) -> dict[str, float | None]:
     """Return what the guard itself wrote about its decisions at one connection."""
     lines = path.read_text(encoding="utf-8").splitlines()[skip:]
-    times = sorted(json.loads(line).get("milliseconds", 0.0) for line in lines)
-    if not times:
-        return {}
-    return {"p50": times[len(times) // 2], "p99": times[int(len(times) * 0.99)], "n": len(times)}
+    times = [json.loads(line).get("milliseconds", 0.0) for line in lines]
+    return {f"p{at}": percentile(times, at) for at in (50, 99)} | {"n": len(times)}
 
 
 async def _inside(policy_path: Path, progress: Progress) -> list[Check]:
@@ -99,19 +101,13 @@ async def _inside(policy_path: Path, progress: Progress) -> list[Check]:
             *percentiles, request, result = await driver.decisions("quiet", 4000, TARGETS)
             memory = await _bytes_per_session(store, driver)
             growth = await driver.growth(
-                LONG_SESSION, SAMPLE, lambda done: progress(stage, 0.65 + 0.35 * done)
+                LONG_SESSION, SAMPLE, "<= 1.1", lambda done: progress(stage, 0.65 + 0.35 * done)
             )
         finally:
             await store.aclose()
     return [
         *percentiles,
-        Check(
-            id="growth_call_100000_vs_10",
-            value=round(growth, 3),
-            unit="ratio",
-            n=SAMPLE,
-            target="<= 1.1",
-        ),
+        growth,
         Check(id="redis_bytes_per_session", value=memory, unit="bytes", n=1, target="<= 4096"),
         request,
         result,

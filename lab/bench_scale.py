@@ -11,12 +11,21 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Child, Rig, free_port
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
 from guard.settings import child_environment
 from lab.envoy_rig import FrontedRig, find_envoy
-from lab.guard_processes import resident, worker_of
-from lab.load import UPSTREAM, Progress, generator, run_load, stock_mitmdump
+from lab.guard_processes import begin_guard, resident, worker_of
+from lab.load import (
+    UPSTREAM,
+    Contestant,
+    Progress,
+    errors,
+    load_in_turns,
+    rates,
+    ratio,
+    stock_mitmdump,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,22 +33,13 @@ if TYPE_CHECKING:
 ONE: Final = "lean"
 TWO: Final = "lean with two workers"
 ENVOY: Final = "lean behind envoy"
-CONNECTIONS: Final = (16, 1)
 STARTS: Final = 5
 NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 """Variable of a developer's shell: if set, each start compiles the files that changed since
 installation."""
-Rates = dict[tuple[str, int], list[float]]
-"""Requests per second of each contestant and number of connections, round by round."""
 
 
-def bench_scale(
-    policy: Path,
-    *,
-    rounds: int,
-    seconds: float,
-    progress: Progress,
-) -> Report:
+def bench_scale(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:
     """Run everything and return the report.
 
     Args:
@@ -54,23 +54,33 @@ def bench_scale(
     with ExitStack() as stack:
         rig = stack.enter_context(Rig())
         upstream = rig.server(UPSTREAM)
-        plain = stock_mitmdump(rig, upstream)
-        ports = {"direct": upstream, "mitmdump": plain}
-        guards: dict[str, Child] = {}
-        kinds: list[tuple[str, type[Rig], int]] = [(ONE, Rig, 1), (TWO, Rig, 2)]
-        kinds += [(ENVOY, FrontedRig, 1)] if find_envoy() is not None else []
-        for name, made, workers in kinds:
+        ports = {"direct": upstream, "mitmdump": stock_mitmdump(rig, upstream)}
+        workers = {}
+        kinds: list[tuple[str, type[Rig], str]] = [(ONE, Rig, "1"), (TWO, Rig, "2")]
+        kinds += [(ENVOY, FrontedRig, "1")] if find_envoy() is not None else []
+        for name, made, number in kinds:
             own = stack.enter_context(made())
-            ports[name], guards[name] = _guard(own, policy, upstream, workers)
-        rates, errors = _rates(ports, rounds, seconds, progress)
-        memory = {name: _worker_mb(child.process.pid) for name, child in guards.items()}
-        progress("starting again and again", 0.9)
+            ports[name], workers[name] = begin_guard(own, policy, upstream, "--workers", number)
+        contestants = {
+            f"{name}_c{number}": Contestant(port, number)
+            for number in (16, 1)
+            for name, port in ports.items()
+        }
+        loads = load_in_turns(contestants, rounds, seconds, progress)
+        memory = {name: _worker_mb(child.process.pid) for name, child in workers.items()}
+        progress("starting again and again", 1.0)
         starts = _starts(policy, upstream)
     checks = [
-        _ratio("ratio_vs_mitmdump_c16", rates, "lean", 16, ">= 2.5"),
-        _ratio("ratio_vs_mitmdump_c1", rates, "lean", 1, ">= 1.8"),
-        _ratio("ratio_two_workers", rates, TWO, 16, ">= 1.4", against="lean"),
-        _ratio("envoy_ratio_vs_mitmdump_c16", rates, ENVOY, 16, ">= 2.0"),
+        ratio("ratio_vs_mitmdump_c16", loads, (f"{ONE}_c16", "mitmdump_c16"), ">= 2.5"),
+        ratio("ratio_vs_mitmdump_c1", loads, (f"{ONE}_c1", "mitmdump_c1"), ">= 1.8"),
+        ratio("ratio_two_workers", loads, (f"{TWO}_c16", f"{ONE}_c16"), ">= 1.4"),
+        ratio(
+            "envoy_ratio_vs_mitmdump_c16",
+            loads,
+            (f"{ENVOY}_c16", "mitmdump_c16"),
+            ">= 2.0",
+            "envoy is not installed",
+        ),
         Check(
             id="start_to_ready_s",
             value=round(median(starts), 2),
@@ -80,63 +90,20 @@ def bench_scale(
         ),
         Check(
             id="rss_mb_per_worker",
-            value=memory["lean"],
+            value=memory[ONE],
             unit="MB",
             target="<= 120",
-            reason=None if memory["lean"] is not None else "/proc does not tell",
+            reason=None if memory[ONE] is not None else "/proc does not tell",
         ),
     ]
     details = {
-        "generator": generator(),
-        "rounds": {f"{name}_c{number}": found for (name, number), found in rates.items()},
-        "errors": errors,
+        "rounds": rates(loads),
+        "errors": errors(loads),
         "start_to_ready_s": starts,
         "rss_mb_per_worker": memory,
         "durability": "embedded redis, nothing persisted",
     }
     return Report(name="scale", machine=machine(), checks=checks, details=details)
-
-
-def _guard(rig: Rig, policy: Path, upstream: int, workers: int = 1) -> tuple[int, Child]:
-    """Return the port of a guard that serves, and its supervisor."""
-    port = free_port()
-    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-    words = ("--policy", str(policy.resolve()), "--reverse", listener, "--workers", str(workers))
-    child = rig.begin_guard(*words)
-    child.wait_ready()
-    return port, child
-
-
-def _rates(
-    ports: dict[str, int], rounds: int, seconds: float, progress: Progress
-) -> tuple[Rates, dict[str, int]]:
-    """Load the contestants in turns; return what each did, and how many answers were errors."""
-    rates: Rates = {(name, number): [] for number in CONNECTIONS for name in ports}
-    errors = dict.fromkeys(ports, 0)
-    for port in ports.values():
-        run_load(port, 16, 1.0)
-    for done in range(rounds):
-        progress(f"round {done + 1} of {rounds}", 0.05 + 0.8 * done / rounds)
-        for name, number in rates:
-            load = run_load(ports[name], number, seconds)
-            rates[name, number].append(load.per_second)
-            errors[name] += load.errors
-    return rates, errors
-
-
-def _ratio(
-    name: str, rates: Rates, pep: str, number: int, target: str, *, against: str = "mitmdump"
-) -> Check:
-    """Return the median over rounds of one contestant's rate by another's."""
-    if (pep, number) not in rates:
-        return Check(
-            id=name, value=None, unit="ratio", target=target, reason="envoy is not installed"
-        )
-    pairs = zip(rates[pep, number], rates[against, number], strict=True)
-    ratios = sorted(ours / theirs for ours, theirs in pairs)
-    return Check(
-        id=name, value=round(median(ratios), 3), unit="ratio", n=len(ratios), target=target
-    )
 
 
 def _starts(policy: Path, upstream: int) -> list[float]:
@@ -151,7 +118,7 @@ def _starts(policy: Path, upstream: int) -> list[float]:
     for _ in range(1 + STARTS):
         with Rig(environment=environment) as rig:
             started = time.perf_counter()
-            _guard(rig, policy, upstream)
+            begin_guard(rig, policy, upstream)
             taken.append(round(time.perf_counter() - started, 2))
     return taken[1:]
 

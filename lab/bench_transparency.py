@@ -21,9 +21,10 @@ from guard.replay.reports import Check, Report, machine
 from lab.mcp_scenarios import MODERN, STEPS, run, run_modern
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from guard.core.model import Json
+    from lab.load import Progress
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 SECONDS: Final = 300
@@ -63,22 +64,19 @@ class Suite:
         rig.start("fixture_server", self._python, server, str(port)).wait_listening(port)
         return port
 
-    def see(self, port: int, progress: Callable[[str], object]) -> dict[str, Seen]:
-        """Run all scenarios against a port; return the recorded answers by protocol revision."""
-        return {revision: dict(self._all(port, revision, progress)) for revision in REVISIONS}
-
-    def _all(
-        self, port: int, revision: str, progress: Callable[[str], object]
-    ) -> Iterator[tuple[str, Json]]:
+    def see(self, port: int, revision: str) -> Iterator[tuple[str, Json]]:
+        """Run all scenarios of a protocol revision against a port; yield what was seen."""
         url = f"http://127.0.0.1:{port}/mcp"
-        progress(f"conformance suite, {revision}")
         yield from self._suite(url, revision)
         for name, command in (
             ("python", [self._python, str(self._folder / "client.py")]),
             ("typescript", [self._node, str(self._folder / "client.mjs")]),
         ):
-            progress(f"{name} sdk, {revision}")
-            for step, seen in self._client([*command, url, revision]).items():
+            ended = _run([*command, url, revision])
+            if ended.returncode:
+                raise GuardError(f"the {name} client failed: {ended.stderr[-300:]}")
+            notes: Seen = json.loads(_TIMES.sub('"timestamp": ""', ended.stdout))
+            for step, seen in notes.items():
                 yield f"{name}/{step}", seen
 
     def _suite(self, url: str, revision: str) -> Iterator[tuple[str, Json]]:
@@ -92,13 +90,6 @@ class Suite:
             yield f"suite/{name}", {**seen, "failed": int(failed)} if int(failed) else seen
         if not summary:
             raise GuardError(f"the conformance suite said nothing: {printed[-300:]}")
-
-    def _client(self, command: list[str]) -> Seen:
-        ended = _run(command)
-        if ended.returncode:
-            raise GuardError(f"`{Path(command[1]).name}` failed: {ended.stderr[-300:]}")
-        notes: Seen = json.loads(_TIMES.sub('"timestamp": ""', ended.stdout))
-        return notes
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -122,7 +113,7 @@ WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript S
 def bench_transparency(
     policy: Path,
     *,
-    progress: Callable[[str], object],
+    progress: Progress,
     suite: Path | None = None,
     made: type[Rig] = Rig,
 ) -> Report:
@@ -130,7 +121,7 @@ def bench_transparency(
 
     Args:
         policy: of the guard in between.
-        progress: told what runs.
+        progress: told what runs, and which share is done.
         suite: folder of the installed conformance suite, which then runs as well.
         made: the kind of rig that starts the guard.
 
@@ -139,33 +130,23 @@ def bench_transparency(
     """
     direct: dict[str, Seen] = {}
     through: dict[str, Seen] = {}
-    with made() as rig:
-        server = rig.server("lab.fixture_server")
-        direct[OLD] = asyncio.run(_all(run, server, SCENARIOS, progress))
-        through[OLD] = asyncio.run(_all(run, rig.guard(policy, server), SCENARIOS, progress))
-    with made() as rig:
-        server = rig.server("lab.modern_server")
-        direct[NEW] = asyncio.run(_all(run_modern, server, MODERN, progress))
-        through[NEW] = asyncio.run(_all(run_modern, rig.guard(policy, server), MODERN, progress))
-    if suite is not None:
+    for revision, module, scenario, names in (
+        (OLD, "lab.fixture_server", run, SCENARIOS),
+        (NEW, "lab.modern_server", run_modern, tuple(MODERN)),
+    ):
         with made() as rig:
-            _run_suite(Suite(suite), rig, policy, progress, (direct, through))
+            server = rig.server(module)
+            for found, port in ((direct, server), (through, rig.guard(policy, server))):
+                found[revision] = asyncio.run(_all(scenario, port, names, progress))
+    if suite is not None:
+        installed = Suite(suite)
+        with made() as rig:
+            server = installed.server(rig)
+            for found, port in ((direct, server), (through, rig.guard(policy, server))):
+                for revision in REVISIONS:
+                    progress(f"conformance suite, {revision}", 0.9)
+                    found[revision].update(installed.see(port, revision))
     return _report(direct, through, with_suite=suite is not None)
-
-
-def _run_suite(
-    suite: Suite,
-    rig: Rig,
-    policy: Path,
-    progress: Callable[[str], object],
-    ways: tuple[dict[str, Seen], dict[str, Seen]],
-) -> None:
-    server = suite.server(rig)
-    direct = suite.see(server, progress)
-    through = suite.see(rig.guard(policy, server), progress)
-    for revision in REVISIONS:
-        ways[0][revision].update(direct[revision])
-        ways[1][revision].update(through[revision])
 
 
 def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bool) -> Report:
@@ -217,12 +198,12 @@ def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bo
 async def _all(
     scenario: Callable[[str, str], Awaitable[list[Any]]],
     port: int,
-    names: Iterable[str],
-    progress: Callable[[str], object],
+    names: Sequence[str],
+    progress: Progress,
 ) -> Seen:
     seen: Seen = {}
-    for name in names:
-        progress(name)
+    for number, name in enumerate(names):
+        progress(name, number / len(names))
         seen[name] = await scenario(f"http://127.0.0.1:{port}/mcp", name)
     return seen
 

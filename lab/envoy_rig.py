@@ -254,12 +254,13 @@ def start_envoy(directory: Path, edge: Edge) -> RunningEnvoy:
     return RunningEnvoy(child, admin, log)
 
 
-def fronted(words: Sequence[str], directory: Path) -> tuple[list[str], Edge]:
+def fronted(words: Sequence[str], directory: Path, place: str = "") -> tuple[list[str], Edge]:
     """Translate the options of a ``guard run`` into a ``guard decide`` with an Envoy in front.
 
     Args:
         words: options of ``guard run``.
         directory: private; for the guard's socket and a file of settings.
+        place: where the guard listens, if not on that socket.
 
     Returns:
         the command and options of the guard, and what its Envoy is told.
@@ -267,7 +268,7 @@ def fronted(words: Sequence[str], directory: Path) -> tuple[list[str], Edge]:
     Raises:
         GuardError: an Envoy in front cannot do what they ask for.
     """
-    place = f"unix:{directory / 'front.sock'}"
+    place = place or f"unix:{directory / 'front.sock'}"
     options, settings, ports = ["decide", "--listen", place], dict[str, Any](), dict[int, str]()
     flat = iter(
         piece

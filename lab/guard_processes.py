@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from guard.core.errors import GuardError
+from guard.processes.loopback import free_port
 from guard.processes.notes import FOLDER, note_path
+
+if TYPE_CHECKING:
+    from guard.processes.loopback import Child, Rig
 
 _UNIX: Final = "unix://"
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -22,6 +27,22 @@ class RedisOfGuard(NamedTuple):
 
     pid: int
     url: str
+
+
+def begin_guard(
+    rig: Rig, policy: Path, upstream: int, *options: str, admin: int = 0
+) -> tuple[int, Child]:
+    """Start a guard in front of a port of loopback; return its own and its supervisor.
+
+    Raises:
+        GuardError: it did not start.
+    """
+    port = free_port()
+    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
+    words = ("--policy", str(policy.resolve()), "--reverse", listener)
+    child = rig.begin_guard(*words, *options, admin=admin)
+    child.wait_ready()
+    return port, child
 
 
 def worker_of(supervisor: int) -> int:
@@ -44,6 +65,12 @@ def child_of(supervisor: int, module: str) -> int | None:
             if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
     return None
+
+
+def processor_time(process: int) -> float:
+    """Return the processor time of a process in seconds, to the nanosecond."""
+    # As clock_getcpuclockid(3) makes the clock's id; /proc counts in hundredths.
+    return time.clock_gettime(~process << 3 | 2)
 
 
 def resident(process: int) -> int:

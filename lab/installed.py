@@ -13,26 +13,22 @@ PIP: Final = ("-m", "pip", "--disable-pip-version-check", "-q")
 KILOBYTE: Final = 1024
 
 
-def installed_megabytes() -> float:
-    """Return the megabytes that the environment takes, as ``du`` shows them.
-
-    Raises:
-        subprocess.CalledProcessError: the wheel cannot be built or installed.
-    """
+def installed_megabytes() -> tuple[float | None, str | None]:
+    """Return the megabytes that the environment takes, as ``du`` shows them, or why not."""
     with tempfile.TemporaryDirectory(prefix="guard-installed-") as name:
         environment = Path(name) / "environment"
         python = environment / "bin" / "python"
-        _run(sys.executable, *PIP, "wheel", "--no-deps", "-w", name, ROOT)
-        _run(sys.executable, "-m", "venv", environment)
-        _run(python, *PIP, "install", next(Path(name).glob("*.whl")))
-        return int(_run("du", "-sk", environment).split()[0]) * KILOBYTE / 1e6
+        try:
+            _run(sys.executable, *PIP, "wheel", "--no-deps", "-w", name, ROOT)
+            _run(sys.executable, "-m", "venv", environment)
+            _run(python, *PIP, "install", next(Path(name).glob("*.whl")))
+            kilobytes = int(_run("du", "-sk", environment).split()[0])
+        except (OSError, subprocess.CalledProcessError) as error:
+            return None, f"{type(error).__name__}: {error}"[:200]
+    return round(kilobytes * KILOBYTE / 1e6, 1), None
 
 
 def _run(*words: object) -> str:
     command = [str(word) for word in words]
     done = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603  (our own command)
     return done.stdout
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{installed_megabytes():.1f}\n")

@@ -140,12 +140,16 @@ async def _raw(url: str) -> list[Any]:
             answer = await http.post(url, json=message)
             if known := answer.headers.get("mcp-session-id"):
                 http.headers["mcp-session-id"] = known
-            said = (one for one in answer.headers.items() if one != KEEPS)
-            kept = sorted((k, v) for k, v in said if k not in OWN_HEADERS)
-            seen.append([answer.status_code, kept, answer.text])
+            seen.append(_noted(answer))
         gone = await http.delete(url)
         seen.append([gone.status_code, gone.text])
     return seen
+
+
+def _noted(answer: httpx.Response) -> list[Any]:
+    """Return status, headers and body, without the headers that always differ."""
+    kept = sorted(one for one in answer.headers.items() if one[0] not in OWN_HEADERS)
+    return [answer.status_code, [one for one in kept if one != KEEPS], answer.text]
 
 
 _ABOUT: Final = {
@@ -209,8 +213,7 @@ async def run_modern(url: str, name: str) -> list[Any]:
             except httpx.HTTPError as error:
                 seen.append(("failed", [type(error).__name__, str(error)]))
                 continue
-            kept = sorted((k, v) for k, v in answer.headers.items() if k not in OWN_HEADERS)
-            seen.append([answer.status_code, kept, answer.text])
+            seen.append(_noted(answer))
     return seen
 
 

@@ -1,9 +1,8 @@
 """Small calls of other principals while two clients send the guard all that one message can carry.
 
-``python -m lab.overload_large`` is the upstream, which lists 30,000 tools.
-``python -m lab.overload_large client PORT PRINCIPAL KIND`` is a client that makes one large
-request after the other until its standard input ends: ``arguments`` of 5 to 7.5 MB that no mapping
-declares, or ``listing``, a list of the tools.
+``python -m lab.overload_large PORT PRINCIPAL KIND`` is a client that makes one large request after
+the other until its standard input ends: ``arguments`` of 5 to 7.5 MB that no mapping declares, or
+``listing``, a list of 30,000 tools.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import itertools
-import json
 import sys
 import threading
 from contextlib import ExitStack
@@ -19,16 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report
-from lab.load import ANSWER, Responder, serve_until_end_of_input
-from lab.overload import DEADLINE, Agent, Tally, run_agents, secret
-from lab.pages import page, percentile
-from lab.wire import call_body, shown, write_credentials
+from lab.load import UPSTREAM
+from lab.overload import DEADLINE, Agent, Tally, run_agents
+from lab.pages import page
+from lab.tool_server import TOOL
+from lab.wire import call_body, credentials, percentile, secret_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from guard.core.model import Json
+    from lab.load import Progress
 
 TOOLS: Final = 30_000
 SIZES: Final = (5_000_000, 7_500_000)
@@ -39,32 +38,6 @@ ROUNDS: Final = 2
 QUIET, LOUD, LISTER = "quiet", "loud", "lister"
 _PARTS: Final = 250
 """Texts of a list in the arguments."""
-
-
-class ListingServer(Responder):
-    """A tool server with a long list of tools."""
-
-    def answer(self, head: bytes, body: bytes) -> bytes:
-        """Return the list of tools where it is asked for."""
-        del head
-        return _LISTING if b'"tools/list"' in body[:200] else ANSWER
-
-
-def _listing() -> bytes:
-    tools = [
-        {
-            "name": f"tool_{n}",
-            "description": f"Returns what is known of item {n}.",
-            "inputSchema": {"type": "object", "properties": {"id": {"type": "string"}}},
-        }
-        for n in range(TOOLS)
-    ]
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).encode()
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    return head % len(body) + body
-
-
-_LISTING: bytes = b""
 
 
 def _bodies(kind: str) -> list[bytes]:
@@ -80,7 +53,7 @@ def _bodies(kind: str) -> list[bytes]:
         )
         for extra in extras:
             arguments: dict[str, Json] = {"to": "team@example.com", "body": "hi", "extra": extra}
-            found.append(call_body("email_send_email", arguments))
+            found.append(call_body(TOOL, arguments))
     return found
 
 
@@ -93,28 +66,21 @@ def send_large(port: int, principal: str, kind: str) -> None:
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    head = {"content-type": "application/json", **shown(secret(principal), principal)}
-    bodies, count = _bodies(kind), 0
-    sys.stdout.write(f"{port}\n")
-    sys.stdout.flush()
-    for body in itertools.cycle(bodies):
-        if ended.is_set():
-            break
+    head = {"content-type": "application/json", **shown(secret_of(principal), principal)}
+    bodies = itertools.cycle(_bodies(kind))
+    print(port, flush=True)
+    while not ended.is_set():
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
-            connection.request("POST", "/mcp", body, head)
+            connection.request("POST", "/mcp", next(bodies), head)
             connection.getresponse().read()
-            count += 1
         except (OSError, http.client.HTTPException):
             ended.wait(0.1)
         finally:
             connection.close()
-    sys.stderr.write(f"{count} answered\n")
 
 
-def measure_large(
-    policy: Path, *, seconds: float, announce: Callable[[str], object] = lambda _: None
-) -> dict[str, list[float]]:
+def measure_large(policy: Path, *, seconds: float, progress: Progress) -> dict[str, list[float]]:
     """Return the seconds of small calls alone, beside large ones, and beside large ones elsewhere.
 
     The last ones go to the tool server directly: on a machine of few cores their clients and
@@ -124,44 +90,38 @@ def measure_large(
     Args:
         policy: of the guard.
         seconds: of each of the loads; there are two rounds of each.
-        announce: what is going on.
+        progress: told what is going on, and which share is done.
 
     Raises:
         GuardError: a part could not be started.
     """
     found: dict[str, list[float]] = {"alone": [], "beside": [], "direct": []}
     with Rig() as rig:
-        upstream = rig.server(__name__)
-        secrets = {name: secret(name) for name in (QUIET, LOUD, LISTER)}
-        credentials = write_credentials(rig.directory / "agents.toml", secrets)
-        port = rig.guard(policy, upstream, "--credentials", str(credentials))
-        asyncio.run(run_agents(_agents(port, Tally()), 1.0))
-        for _ in range(ROUNDS):
-            announce("small calls alone")
-            found["alone"] += _seconds(port, seconds)
-            for name, target in (("beside", port), ("direct", upstream)):
-                announce(f"small calls, large messages {name}")
+        upstream = rig.server(UPSTREAM, str(TOOLS))
+        port = rig.guard(policy, upstream, *credentials(rig.directory, QUIET, LOUD, LISTER))
+        _seconds(port, 1.0)
+        for number in range(ROUNDS):
+            for name, target in (("alone", None), ("beside", port), ("direct", upstream)):
+                progress(f"small calls {name}", 0.6 + 0.2 * number)
                 with ExitStack() as stack:
                     for sender, kind in ((LOUD, "arguments"), (LISTER, "listing")):
-                        client = rig.begin_server(__name__, "client", str(target), sender, kind)
-                        stack.callback(client.stop)
-                        client.printed_port()
+                        if target is not None:
+                            client = rig.begin_server(__name__, str(target), sender, kind)
+                            stack.callback(client.stop)
+                            client.printed_port()
                     found[name] += _seconds(port, seconds)
     return found
 
 
-def _agents(port: int, tally: Tally) -> list[Agent]:
-    return [Agent(port, QUIET, tally, rate=RATE, patient=True, seed=n) for n in range(AGENTS)]
-
-
 def _seconds(port: int, seconds: float) -> list[float]:
     tally = Tally()
-    asyncio.run(run_agents(_agents(port, tally), seconds))
-    return [*tally.seconds, *[DEADLINE] * (tally.late + tally.failed + tally.refused)]
+    agents = [Agent(port, QUIET, tally, rate=RATE, patient=True, seed=n) for n in range(AGENTS)]
+    asyncio.run(run_agents(agents, seconds))
+    return [*tally.seconds, *[DEADLINE] * (tally.made - tally.served)]
 
 
 def with_large_messages(
-    report: Report, policy: Path, *, seconds: float, progress: Callable[[str, float], object]
+    report: Report, policy: Path, *, seconds: float, progress: Progress
 ) -> Report:
     """Return a report with the figure of small calls beside large messages.
 
@@ -171,35 +131,25 @@ def with_large_messages(
         seconds: of each load.
         progress: told what is going on, and which share is done.
     """
-    found = measure_large(policy, seconds=seconds, announce=lambda said: progress(said, 0.9))
-    details = {
-        name: {"n": len(times), **{f"p{at}_ms": percentile(times, at) * 1e3 for at in (50, 99)}}
-        for name, times in found.items()
-    }
-    ratios = (
-        ("p99_others_during_large_ratio", "alone", "<= 1.5"),
-        ("p99_others_during_large_against_direct_ratio", "direct", None),
-    )
+    found = measure_large(policy, seconds=seconds, progress=progress)
+    p99 = {name: percentile(times, 99) or DEADLINE for name, times in found.items()}
     checks = [
-        *report.checks,
-        *(
-            Check(
-                id=name,
-                value=round(percentile(found["beside"], 99) / percentile(found[base], 99), 2),
-                unit="ratio",
-                n=len(found["beside"]),
-                target=target,
-            )
-            for name, base, target in ratios
-        ),
+        Check(
+            id=name,
+            value=round(p99["beside"] / p99[base], 2),
+            unit="ratio",
+            n=len(found["beside"]),
+            target=target,
+        )
+        for name, base, target in (
+            ("p99_others_during_large_ratio", "alone", "<= 1.5"),
+            ("p99_others_during_large_against_direct_ratio", "direct", None),
+        )
     ]
-    more = {**report.details, "during_large": details}
-    return Report(name=report.name, machine=report.machine, checks=checks, details=more)
+    details = {name: {"n": len(found[name]), "p99_s": p99[name]} for name in found}
+    more = {"checks": [*report.checks, *checks], "details": report.details | {"large": details}}
+    return report.model_copy(update=more)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["client"]:
-        send_large(int(sys.argv[2]), sys.argv[3], sys.argv[4])
-    else:
-        _LISTING = _listing()
-        asyncio.run(serve_until_end_of_input(ListingServer))
+    send_large(int(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -67,8 +67,3 @@ def page(size: int, number: int) -> str:
         said.append(sentence + draw.choice((" ", " ", " ", "\n\n")))
         length += len(said[-1])
     return "".join(said)[:size]
-
-
-def percentile(times: list[float], at: int) -> float:
-    """Return the time that so many hundredths of some times do not exceed."""
-    return sorted(times)[min(len(times) * at // 100, len(times) - 1)]

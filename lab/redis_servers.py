@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from guard.core.errors import InputError
 from guard.processes.child_process import SHIM
-from guard.processes.loopback import free_port, keep_port
+from guard.processes.loopback import Child, free_port, keep_port, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +66,7 @@ class RedisProcess:
     port: int
     options: tuple[str, ...] = ()
     sentinel: bool = False
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    _child: Child | None = field(default=None, init=False, repr=False)
 
     @property
     def url(self) -> str:
@@ -76,22 +74,22 @@ class RedisProcess:
         return f"redis://127.0.0.1:{self.port}"
 
     @property
-    def pid(self) -> int:
-        """Process id of the last start."""
-        if self._process is None:
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process of the last start."""
+        if self._child is None:
             raise InputError(f"the server on port {self.port} was not started")
-        return self._process.pid
+        return self._child.process
 
     @property
-    def is_running(self) -> bool:
-        """True between its start and its end."""
-        return self._process is not None and self._process.poll() is None
+    def pid(self) -> int:
+        """Process id of the last start."""
+        return self.process.pid
 
     def start(self) -> Self:
         """Start it and wait until it answers.
 
         Raises:
-            InputError: there is no redis-server, or it does not answer.
+            GuardError: there is no redis-server, or it does not answer.
         """
         binary = shutil.which("redis-server")
         if binary is None:
@@ -102,32 +100,19 @@ class RedisProcess:
             # A Sentinel, and a server that is told to follow another, rewrite theirs.
             lines = [f"port {self.port}", f"dir {self.directory}", "save ''", *self.options]
             config.write_text("\n".join(lines).replace("''", '""') + "\n", encoding="utf-8")
-        with (self.directory / "log").open("ab") as log:
-            # Ends with this process, however that ends.
-            shim = (sys.executable, "-I", "-S", "-c", SHIM, str(os.getpid()))
-            self._process = subprocess.Popen(  # noqa: S603  (a found binary, our own file)
-                [*shim, binary, str(config), *(["--sentinel"] if self.sentinel else [])],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
-        for _ in range(_TRIES):
-            if self._process.poll() is not None:
-                break
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return self
-            time.sleep(_READY_PAUSE)
-        last = (self.directory / "log").read_text(encoding="utf-8", errors="replace")
-        raise InputError(
-            f"redis on port {self.port} did not start: {last.strip().splitlines()[-1:]}"
-        )
+        words = [binary, str(config), *(["--sentinel"] if self.sentinel else [])]
+        self.kill()
+        # Ends with this process, however that ends.
+        shim = ("-I", "-S", "-c", SHIM, str(os.getpid()))
+        self._child = start(self.directory / "log", *shim, *words)
+        self._child.wait_listening(self.port)
+        return self
 
     def kill(self) -> None:
         """End it without warning, stopped or not, and wait until it is gone.  Idempotent."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._child is not None:
+            self.process.kill()
+            self._child.stop()
 
     def cli(self, *words: str) -> str:
         """Return what ``redis-cli`` prints for a command.

@@ -12,16 +12,15 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 import tomllib
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import Fate, GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.environment import inherited
+from guard.processes.loopback import Child, Rig, free_port, start
 from guard.protocols.refusals import BEGINS
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
@@ -184,65 +183,26 @@ class Suite:
         return [program, str(self.matrix / "server.py"), str(log), *words]
 
 
-class Talk:
-    """A started client, asked line by line."""
+def _line(client: Child, calls: int = 1) -> bytes:
+    """Return the next line, empty where none came in the time that so many calls have."""
+    out = client.process.stdout
+    # Counted in waits: time in which the machine, or this process, was stopped does not count.
+    waits = range(SECONDS * calls)
+    if out is None or not any(select.select([out], [], [], 1.0)[0] for _ in waits):
+        return b""
+    return out.readline()
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._log = log.open("ab")
-        self._process = subprocess.Popen(  # noqa: S603  (the list of clients is ours)
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        self._rest = b""
 
-    def ready(self) -> bool:
-        """Return whether it has connected."""
-        return self._line() == b"ready"
-
-    def ask(self, calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Have one turn's calls made; return what the model is given for each."""
-        try:
-            if self._process.stdin is not None:
-                self._process.stdin.write(json.dumps(calls).encode() + b"\n")
-                self._process.stdin.flush()
-            answer = json.loads(self._line(len(calls)) or b"null")
-        except (OSError, ValueError):
-            answer = None
-        return answer if isinstance(answer, list) else [{"hung": True} for _ in calls]
-
-    def _line(self, calls: int = 1) -> bytes:
-        """Return the next line, empty where none came in the time that so many calls have."""
-        # Counted in waits: time in which the machine, or this process, was stopped does not count.
-        waits = 0
-        while b"\n" not in self._rest and self._process.stdout is not None:
-            if not select.select([self._process.stdout], [], [], 1.0)[0]:
-                waits += 1
-                if waits >= SECONDS * calls:
-                    return b""
-                continue
-            data = os.read(self._process.stdout.fileno(), 65536)
-            if not data:
-                return b""
-            self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
-    def close(self) -> None:
-        """End it and what it started."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(2)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+def _turn(client: Child, calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Have one turn's calls made; return what the model is given for each."""
+    try:
+        if client.process.stdin is not None:
+            client.process.stdin.write(json.dumps(calls).encode() + b"\n")
+            client.process.stdin.flush()
+        answer = json.loads(_line(client, len(calls)) or b"null")
+    except (OSError, ValueError):
+        answer = None
+    return answer if isinstance(answer, list) else [{"hung": True} for _ in calls]
 
 
 @dataclass
@@ -268,16 +228,12 @@ class Stage:
 
     def begin(self) -> None:
         """Start the guard."""
+        listeners = [(transport, version) for transport in ("http", "sse") for version in (1, 2)]
+        listeners += [("model", MODELS), ("undeclared", MODELS)]
         options: list[str] = []
-        for transport in ("http", "sse"):
-            for version in (1, 2):
-                guard, upstream = free_port(), free_port()
-                self.guards[transport, version] = guard
-                self.upstreams[transport, version] = upstream
-                options += ["--reverse", f"127.0.0.1:{guard}=http://127.0.0.1:{upstream}"]
-        for name in ("model", "undeclared"):
+        for key in listeners:
             guard, upstream = free_port(), free_port()
-            self.guards[name, MODELS], self.upstreams[name, MODELS] = guard, upstream
+            self.guards[key], self.upstreams[key] = guard, upstream
             options += ["--reverse", f"127.0.0.1:{guard}=http://127.0.0.1:{upstream}"]
         options += ["--model-api", f"127.0.0.1:{self.upstreams['model', MODELS]}"]
         options += ["--policy", str(self.policy), "--redis", self.redis.url]
@@ -293,25 +249,16 @@ class Stage:
         """Socket that ``guard stdio`` asks."""
         return self.rig.directory / "decide.sock"
 
-    def server(self, transport: str, version: int) -> Any:
+    def server(self, transport: str, version: int) -> Child | None:
         """Start a server; a client starts one that speaks by a pipe itself."""
         if transport == "stdio":
             return None
         port = self.upstreams["model" if version == MODELS else transport, version]
         mark = f"{transport}{version}"
         command = self.suite.server(version, self.arrived, mark, transport, str(port))
-        for is_last in (False, False, True):
-            child = self.rig.start(f"server-{port}-{time.monotonic_ns()}", *command)
-            try:
-                child.wait_listening(port)
-            except GuardError:
-                # Of a machine that was stopped meanwhile, or too busy; other cells still count.
-                child.stop()
-                if is_last:
-                    raise
-            else:
-                return child
-        return None
+        child = self.rig.start(f"server-{port}-{time.monotonic_ns()}", *command)
+        child.wait_listening(port)
+        return child
 
     def address(self, transport: str, version: int) -> str:
         """Return what a client is given: a URL, or the words of a command as JSON."""
@@ -326,10 +273,10 @@ class Stage:
             [*wrapper, *self.suite.server(version, self.arrived, f"stdio{version}", "stdio")]
         )
 
-    def lines(self, path: Path, begin: int) -> tuple[list[dict[str, Any]], int]:
-        """Return what was written to a file of JSON lines since an offset, and its end."""
-        data = path.read_bytes()[begin:]
-        return [json.loads(line) for line in data.splitlines()], begin + len(data)
+
+def _lines(path: Path, begin: int) -> list[dict[str, Any]]:
+    """Return what was written to a file of JSON lines since an offset."""
+    return [json.loads(line) for line in path.read_bytes()[begin:].splitlines()]
 
 
 def bench_refusals(
@@ -424,42 +371,44 @@ def _client(stage: Stage, client: Client, transport: str, schemas: Sequence[str]
 def _life(
     stage: Stage, client: Client, transport: str, steps: Sequence[tuple[str, str]]
 ) -> Iterator[Cell]:
-    log = stage.rig.directory / "client.log"
-    command = [*(stage.suite.command(client) or ()), transport]
     node = stage.suite.program("node") or ""
     listener = transport
     if client.server == MODELS:
         listener = "undeclared" if steps[0][1] == "undeclared" else "model"
-    talk = Talk(
-        [*command, stage.address(listener, client.server)],
-        {**os.environ, "MATRIX_NODE": node},  # noqa: TID251  (a client has the user's environment)
-        log,
+    child = start(
+        stage.rig.directory / "client.log",
+        *(stage.suite.command(client) or ()),
+        transport,
+        stage.address(listener, client.server),
+        read=True,
+        environment={**inherited(), "MATRIX_NODE": node},
     )
     try:
-        is_up = talk.ready()
+        is_up = _line(child) == b"ready\n"
         for schema, kind in steps:
-            if not is_up:
-                said = log.read_text("utf-8", "replace")[-600:]
-                yield Cell(client.name, transport, schema, kind, "the client did not start", said)
-                continue
-            yield _step(stage, talk, client, transport, schema, kind)
+            if is_up:
+                yield _step(stage, child, client, transport, schema, kind)
+            else:
+                why = "the client did not start"
+                yield Cell(client.name, transport, schema, kind, why, child.said()[-600:])
     finally:
-        talk.close()
+        child.stop(2)
 
 
-def _step(stage: Stage, talk: Talk, client: Client, transport: str, schema: str, kind: str) -> Cell:
-    _, before = stage.lines(stage.rig.audit, 0)
-    _, reached = stage.lines(stage.arrived, 0)
+def _step(
+    stage: Stage, child: Child, client: Client, transport: str, schema: str, kind: str
+) -> Cell:
+    before, reached = (one.stat().st_size for one in (stage.rig.audit, stage.arrived))
     calls = client.calls(transport, schema, kind)
-    if kind == "guard_error" and stage.redis.pid is not None:
-        os.kill(stage.redis.pid, signal.SIGSTOP)
+    stopped = stage.redis.pid if kind == "guard_error" else None
+    if stopped is not None:
+        os.kill(stopped, signal.SIGSTOP)
     try:
-        seen = talk.ask(calls)
+        seen = _turn(child, calls)
     finally:
-        if kind == "guard_error" and stage.redis.pid is not None:
-            os.kill(stage.redis.pid, signal.SIGCONT)
-    lines, _ = stage.lines(stage.rig.audit, before)
-    arrived, _ = stage.lines(stage.arrived, reached)
+        if stopped is not None:
+            os.kill(stopped, signal.SIGCONT)
+    lines, arrived = _lines(stage.rig.audit, before), _lines(stage.arrived, reached)
     if client.server == MODELS and (kind not in BEFORE or not arrived):
         # That a model was asked is no call of a tool.
         arrived = [{}] * (kind in CARRIED_OUT)

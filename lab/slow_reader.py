@@ -8,17 +8,17 @@ come first: the memory of a worker grows until its garbage is collected as fast 
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from contextlib import ExitStack
+from contextlib import closing
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check
-from lab.guard_processes import resident, worker_of
-from lab.load import ANSWER, Responder, serve_until_end_of_input
+from lab.guard_processes import begin_guard, resident, worker_of
+from lab.load import UPSTREAM
+from lab.tool_server import SLOW_SESSION, STREAM, TOOL
 from lab.wire import call_body
 
 if TYPE_CHECKING:
@@ -31,24 +31,10 @@ ROUNDS: Final = 3
 """Times the calls are made before there is a stream."""
 HELD: Final = 8 * 1024 * 1024
 """Bytes that a worker may grow by."""
-SESSION: Final = "slow"
 SECONDS: Final = 60.0
 _SMALL: Final = 4096
 _EVERY: Final = 20
 """Calls between two looks at the worker."""
-_EVENT: Final = f"event: endpoint\ndata: /messages/?session_id={SESSION}\n\n"
-
-
-class StreamServer(Responder):
-    """A tool server whose event streams never end."""
-
-    def answer(self, head: bytes, body: bytes) -> bytes:
-        """Begin a stream, or answer a call."""
-        del body
-        if not head.startswith(b"GET /sse "):
-            return ANSWER
-        begin = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-        return (begin + _EVENT).encode()
 
 
 def held_for_slow_reader(policy: Path) -> Check:
@@ -57,21 +43,21 @@ def held_for_slow_reader(policy: Path) -> Check:
     Raises:
         GuardError: the guard did not start, or does not answer.
     """
-    with Rig() as rig, ExitStack() as stack:
-        upstream, port = rig.server(__name__), free_port()
-        listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-        guard = rig.begin_guard("--policy", str(policy.resolve()), "--reverse", listener)
-        guard.wait_ready()
+    with Rig() as rig, socket.socket() as stream:
+        port, guard = begin_guard(rig, policy, rig.server(UPSTREAM))
         worker = worker_of(guard.process.pid)
-        caller = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-        stack.callback(caller.close)
-        before = max(_posted(caller, "other", worker)[1] for _ in range(ROUNDS))
-        stream = stack.enter_context(_connected(port))
-        stream.sendall(b"GET /sse HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n")
-        told = b""
-        while _EVENT.encode() not in told:
-            told += _received(stream)
-        into_stream, most = _posted(caller, SESSION, worker)
+        with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as caller:
+            before = max(_posted(caller, "other", worker)[1] for _ in range(ROUNDS))
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
+            stream.settimeout(SECONDS)
+            stream.connect(("127.0.0.1", port))
+            stream.sendall(b"GET /sse HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n")
+            received = b""
+            while STREAM not in received:
+                if not (data := stream.recv(65536)):
+                    raise GuardError("the guard has closed a connection that it is to answer")
+                received += data
+            into_stream, most = _posted(caller, SLOW_SESSION, worker)
     return Check(
         id="held_bytes_slow_reader",
         value=max(0, most - before) if into_stream else None,
@@ -87,7 +73,7 @@ def _posted(caller: HTTPConnection, session: str, worker: int) -> tuple[int, int
     elsewhere, most = 0, 0
     arguments = {"to": "drop@evil.test", "subject": "s", "body": "b"}
     for number in range(CALLS):
-        body = call_body("email_send_email", arguments, f"{number}".rjust(ID, "x"))
+        body = call_body(TOOL, arguments, f"{number}".rjust(ID, "x"))
         kind = {"content-type": "application/json"}
         caller.request("POST", f"/messages/?session_id={session}", body, kind)
         answer = caller.getresponse()
@@ -96,22 +82,3 @@ def _posted(caller: HTTPConnection, session: str, worker: int) -> tuple[int, int
         if number % _EVERY == 0:
             most = max(most, resident(worker))
     return elsewhere, max(most, resident(worker))
-
-
-def _connected(port: int) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
-    made.settimeout(SECONDS)
-    made.connect(("127.0.0.1", port))
-    return made
-
-
-def _received(sender: socket.socket) -> bytes:
-    data = sender.recv(65536)
-    if not data:
-        raise GuardError("the guard has closed a connection that it is to answer")
-    return data
-
-
-if __name__ == "__main__":
-    asyncio.run(serve_until_end_of_input(StreamServer))

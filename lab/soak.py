@@ -12,27 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from redis import Redis
 from scipy.stats import theilslopes
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
-from lab.guard_processes import redis_of, resident, worker_of
-from lab.load import Responder, serve_until_end_of_input
-from lab.wire import call_body, exchanged, post, shown, write_credentials
+from lab.guard_processes import begin_guard, redis_of, resident, worker_of
+from lab.load import UPSTREAM
+from lab.wire import Connection, call_body, credentials, percentile, post, secret_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from guard.core.model import Json
 
 POLICY: Final = Path(__file__).with_name("soak.yaml")
 CONNECTIONS: Final = 16
@@ -58,7 +57,6 @@ FEWEST: Final = 20
 EDGE: Final = 0.1
 """Share of the run whose times are compared: once caches are full, as for slopes, and at its end.
 Before, a session is found in a cache that has room, and Redis has nothing to forget."""
-_ENDED: Final = (OSError, asyncio.IncompleteReadError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +78,19 @@ class Run:
     """A run, as far as it has come."""
 
     total: int
-    done: int = 0
     failed: int = 0
     refused: int = 0
     seconds: list[float] = field(default_factory=list)
     """Durations of the calls, in order of their ends."""
     samples: list[Sample] = field(default_factory=list)
 
-
-class Tools(Responder):
-    """A tool server that answers at once; what is read names addresses that come and go."""
-
-    def answer(self, head: bytes, body: bytes) -> bytes:
-        """Return a result."""
-        del head
-        message = json.loads(body)
-        words = message["params"]["arguments"]
-        text = "done"
-        if "query" in words:
-            text = f"Notes on {words['query']}: write to x-{words['query']}@evil.test, {'b' * 200}"
-        result = {"content": [{"type": "text", "text": text}]}
-        said = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
-        return head + b"%d\r\n\r\n%s" % (len(said), said)
+    @property
+    def done(self) -> int:
+        """Number of answered calls."""
+        return len(self.seconds)
 
 
-def _secret(number: int) -> str:
-    return f"secret of p{number}"
-
-
-def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, str]]:
+def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, Json]]:
     kind = drawn.random()
     if kind < 0.4:
         return "rag_query", {"query": f"q{number}"}
@@ -122,43 +103,30 @@ def _call(drawn: random.Random, number: int) -> tuple[str, dict[str, str]]:
 
 
 async def _client(port: int, run: Run, numbers: itertools.count[int], seed: int) -> None:
-    """Make calls on one connection after the other until the run has enough."""
+    """Make calls until the run has enough; hang up, and change the session, now and then."""
     drawn = random.Random(seed)  # noqa: S311  (a load, no secret)
-    session, principal, remaining = "", 0, 0
-    while run.done < run.total:
-        with suppress(*_ENDED):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                for _ in range(drawn.randrange(1, CALLS_OF_CONNECTION)):
-                    if not remaining:
-                        remaining, principal = CALLS_OF_SESSION, drawn.randrange(PRINCIPALS)
-                        session = f"s{drawn.randrange(10**12)}"
-                    remaining -= 1
-                    await _one(
-                        reader, writer, run, _request(drawn, next(numbers), principal, session)
-                    )
-                    if run.done >= run.total:
-                        return
-            except _ENDED:
-                run.failed += 1
-            finally:
-                writer.close()
-
-
-def _request(drawn: random.Random, number: int, principal: int, session: str) -> bytes:
-    body = call_body(*_call(drawn, number), number)
-    return post("/mcp", body, shown(_secret(principal), session))
-
-
-async def _one(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, run: Run, request: bytes
-) -> None:
-    began = time.perf_counter()
-    head, body = await exchanged(reader, writer, request)
-    run.seconds.append(time.perf_counter() - began)
-    run.done += 1
-    run.refused += b'"isError": true' in body
-    run.failed += not head.startswith(b"HTTP/1.1 200")
+    connection = Connection(port)
+    headers: dict[str, str] = {}
+    for made in itertools.count():
+        if run.done >= run.total:
+            break
+        if made % CALLS_OF_SESSION == 0:
+            principal = f"p{drawn.randrange(PRINCIPALS)}"
+            headers = shown(secret_of(principal), f"s{drawn.randrange(10**12)}")
+        if drawn.randrange(CALLS_OF_CONNECTION // 2) == 0:
+            connection.close()
+        number = next(numbers)
+        request = post("/mcp", call_body(*_call(drawn, number), number), headers)
+        began = time.perf_counter()
+        try:
+            head, body = await connection.exchange(request)
+        except (OSError, EOFError):
+            run.failed += 1
+            continue
+        run.seconds.append(time.perf_counter() - began)
+        run.refused += b'"isError": true' in body
+        run.failed += not head.startswith(b"HTTP/1.1 200")
+    connection.close()
 
 
 async def _load(
@@ -166,19 +134,16 @@ async def _load(
 ) -> None:
     """Make all calls, and look at memory meanwhile."""
     numbers = itertools.count(1)
-    clients = [asyncio.ensure_future(_client(port, run, numbers, n)) for n in range(CONNECTIONS)]
-    try:
-        for number in range(1, SAMPLES + 1):
-            while run.done < run.total * number // SAMPLES:
-                if all(client.done() for client in clients):
-                    break
-                await asyncio.sleep(0.02)
+    async with asyncio.TaskGroup() as group:
+        for seed in range(CONNECTIONS):
+            group.create_task(_client(port, run, numbers, seed))
+        while len(run.samples) < SAMPLES:
+            await asyncio.sleep(0.02)
+            number = len(run.samples) + 1
+            if run.done < run.total * number // SAMPLES:
+                continue
             run.samples.append(await asyncio.to_thread(look))
             between(number)
-        await asyncio.gather(*clients)
-    finally:
-        for client in clients:
-            client.cancel()
 
 
 def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Report:
@@ -193,17 +158,12 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
     """
     run = Run(calls)
     with Rig() as rig:
-        upstream, port = rig.server(__name__), free_port()
         policy = rig.directory / "policy.yaml"
         text = POLICY.read_text(encoding="utf-8")
         policy.write_text(text, encoding="utf-8")
-        agents = write_credentials(
-            rig.directory / "agents.toml", {f"p{n}": _secret(n) for n in range(PRINCIPALS)}
-        )
-        words = ("--policy", str(policy), "--credentials", str(agents), "--reload", "0.5")
-        listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-        guard = rig.begin_guard(*words, "--reverse", listener)
-        guard.wait_ready()
+        agents = credentials(rig.directory, *(f"p{n}" for n in range(PRINCIPALS)))
+        upstream = rig.server(UPSTREAM)
+        port, guard = begin_guard(rig, policy, upstream, *agents, "--reload", "0.5")
         worker = worker_of(guard.process.pid)
         state = Redis.from_url(redis_of(guard.process.pid).url)
         began = time.monotonic()
@@ -238,10 +198,6 @@ def _slope(samples: list[Sample], name: str) -> tuple[float, tuple[float, float]
     return float(found.slope), (float(found.low_slope), float(found.high_slope))
 
 
-def _p99(seconds: list[float]) -> float:
-    return float(np.percentile(seconds, 99))
-
-
 def _report(run: Run) -> Report:
     begin = max(int(WARM_UP * run.done), min(CACHES_FULL, run.done // 2))
     kept = [sample for sample in run.samples if sample.calls >= begin]
@@ -269,11 +225,12 @@ def _report(run: Run) -> Report:
             )
         )
     size = int(EDGE * len(run.seconds))
-    first, last = run.seconds[begin : begin + size], run.seconds[-size:]
+    parts = run.seconds[begin : begin + size], run.seconds[-size:]
+    first, last = (percentile(part, 99) or 0.0 for part in parts)
     checks.append(
         Check(
             id="soak_p99_ratio",
-            value=round(_p99(last) / _p99(first), 3),
+            value=round(last / first, 3),
             unit="ratio",
             n=size,
             target="<= 1.1",
@@ -283,11 +240,7 @@ def _report(run: Run) -> Report:
         "calls": run.done,
         "refused": run.refused,
         "failed": run.failed,
-        "p99_ms": {"start": round(_p99(first) * 1e3, 2), "end": round(_p99(last) * 1e3, 2)},
+        "p99_ms": {"start": round(first * 1e3, 2), "end": round(last * 1e3, 2)},
         "samples": [asdict(one) for one in run.samples[:: max(1, len(run.samples) // 20)]],
     }
     return Report(name="soak", machine=machine(), checks=checks, details=details)
-
-
-if __name__ == "__main__":
-    asyncio.run(serve_until_end_of_input(Tools))

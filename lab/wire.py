@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from guard.core.model import Json
@@ -45,11 +45,55 @@ def post(path: str, body: bytes, headers: Mapping[str, str] | None = None) -> by
     return head.encode() + body
 
 
-async def exchanged(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
-) -> tuple[bytes, bytes]:
-    """Send a request on an open connection; return the head and the body of its answer."""
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
+def body_length(head: bytes) -> int:
+    """Return the length of a body by its head; 0 where the head does not tell."""
     length = _LENGTH.search(head)
-    return head, await reader.readexactly(int(length[1]) if length else 0)
+    return int(length[1]) if length else 0
+
+
+class Connection:
+    """One connection to a port of loopback, opened anew after a failure."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
+        """Send a request; return the head and the body of its answer.
+
+        Raises:
+            OSError: the connection failed.
+            EOFError: it ended.
+        """
+        try:
+            if self._writer is None:
+                made = await asyncio.open_connection("127.0.0.1", self._port)
+                self._reader, self._writer = made
+            self._writer.write(request)
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            return head, await self._reader.readexactly(body_length(head))
+        except BaseException:  # A cancelled call leaves an answer that belongs to no later one.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+            self._writer = None
+
+
+def secret_of(principal: str) -> str:
+    """Return the secret of a principal."""
+    return f"secret of {principal}"
+
+
+def credentials(directory: Path, *principals: str) -> tuple[str, str]:
+    """Write the secrets of principals; return the option that gives them to a guard."""
+    secrets = {name: secret_of(name) for name in principals}
+    return "--credentials", str(write_credentials(directory / "agents.toml", secrets))
+
+
+def percentile(values: Sequence[float], at: float) -> float | None:
+    """Return the value that so many hundredths of some values do not exceed; None of none."""
+    return sorted(values)[min(int(len(values) * at / 100), len(values) - 1)] if values else None

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port, start
 from guard.store.embedded import find_server
+from lab.guard_processes import processor_time, worker_of
 from lab.interleaved import in_turns, ratio_of
-from lab.load import UPSTREAM, WORKER, processes, run_load
+from lab.load import UPSTREAM, Contestant, run_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +105,7 @@ def requests(trees: Trees, environments: Environments, blocks: int, seed: int) -
             for side in SIDES
         ]
         for port, _ in sides:
-            run_load(port, 16, WARM)
+            run_load(Contestant(port), WARM)
         pairs = list(in_turns(blocks, *(partial(_burst, *side) for side in sides), seed=seed))
     return {
         "requests/s": _sides(pairs, 0),
@@ -129,11 +130,12 @@ def _guard(
 
 
 def _burst(port: int, supervisor: int) -> tuple[float, float]:
-    before = processes(supervisor)[WORKER][1]
-    load = run_load(port, 16, BURST)
+    worker = worker_of(supervisor)
+    before = processor_time(worker)
+    load = run_load(Contestant(port), BURST)
     if load.errors:
         raise GuardError(f"{load.errors} of the calls failed")
-    spent = processes(supervisor)[WORKER][1] - before
+    spent = processor_time(worker) - before
     return load.per_second, spent / (load.per_second * BURST) * 1e6
 
 

@@ -42,26 +42,26 @@ def bench_adopt(
     progress("servers", 0)
     tools = judged()
     progress("hooks", 0)
-    hooks = hook_checks()
-    days = {}
-    for name, prompts in (("with_prompts", True), ("without_prompts", False)):
-        step = _stepper(progress, f"three days, {name.replace('_', ' ')}", flows or 70)
-        days[name] = asyncio.run(
-            played_days(compose, redis_url, limit=flows, prompts=prompts, step=step)
+    hooks, hook_details = hook_checks()
+    days = {
+        name: asyncio.run(
+            played_days(compose, redis_url, limit=flows, prompts=prompts, progress=progress)
         )
+        for name, prompts in (("with_prompts", True), ("without_prompts", False))
+    }
     progress("set-up", 0)
     setup, checked = _setup()
     progress("installed", 0)
-    installed = _installed()
+    size, reason = installed_megabytes()
     return Report(
         name="adopt",
         machine=machine(),
         checks=[
             *_mapped(tools),
-            *hooks.checks,
+            *hooks,
             *checks(days["with_prompts"], days["without_prompts"]),
             *setup,
-            installed,
+            Check(id="installed_mb", value=size, unit="MB", target="<= 300", reason=reason),
         ],
         details={
             "tools": {
@@ -69,34 +69,11 @@ def bench_adopt(
                 for name in dict.fromkeys(t.server for t in tools)
             },
             "not_right": [f"{t.server}: {t.tool}: {t.said}" for t in tools if t.outcome != "right"],
-            "hooks": hooks.details,
+            "hooks": hook_details,
             "days": {name: details(found) for name, found in days.items()},
             "set_up": checked,
         },
     )
-
-
-def _installed() -> Check:
-    """Return the size of a plain installation."""
-    size, reason = None, None
-    try:
-        size = round(installed_megabytes(), 1)
-    except (OSError, subprocess.CalledProcessError) as error:
-        reason = f"{type(error).__name__}: {error}"[:200]
-    return Check(id="installed_mb", value=size, unit="MB", target="<= 300", reason=reason)
-
-
-def _stepper(
-    progress: Callable[[str, float], object], stage: str, total: int
-) -> Callable[[], object]:
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        progress(stage, min(1.0, done / total))
-
-    return step
 
 
 def _mapped(tools: Sequence[Judged]) -> list[Check]:

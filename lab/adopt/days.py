@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from guard.policy.recognition import proposed
 from guard.replay.reports import Check
 from guard.runtime.mcp_client.tool_listing import listed_tool
 from lab.adopt.attempts import attempts
+from lab.adopt.truth import launch, listed
 from lab.trust.harness import (
     MCP_PATH,
     OTHER,
@@ -36,10 +36,11 @@ from lab.trust.harness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from guard.core.model import Json
     from guard.protocols.http.message import HttpRequest
+    from lab.load import Progress
 
 HERE: Final = Path(__file__).parent
 DAY: Final = 24 * 3600.0
@@ -74,23 +75,6 @@ def flows() -> list[dict[str, Any]]:
     """Return the flows."""
     found: list[dict[str, Any]] = YAML(typ="safe").load(HERE / "days/flows.yaml")
     return found
-
-
-@cache
-def listed(server: str) -> list[dict[str, Any]]:
-    """Return the ``tools/list`` of a server."""
-    known = HERE / f"init_truth/{server}.json"
-    path = known if known.exists() else HERE / f"days/tools/{server}.json"
-    tools: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    return tools
-
-
-def launch(server: str) -> tuple[str, ...]:
-    """Return how a user starts a server."""
-    known = HERE / f"init_truth/{server}.yaml"
-    if known.exists():
-        return tuple(YAML(typ="safe").load(known)["launch"])
-    return tuple(YAML(typ="safe").load(HERE / "days/launches.yaml")[server])
 
 
 def values(number: int, day: int) -> dict[str, Any]:
@@ -250,16 +234,16 @@ async def played_days(
     *,
     limit: int | None,
     prompts: bool,
-    step: Callable[[], object] = lambda: None,
+    progress: Progress = lambda *_: None,
 ) -> list[Days]:
     """Play all flows; at most ``limit`` of them, drawn evenly."""
     chosen = list(enumerate(flows()))
     if limit is not None and limit < len(chosen):
         chosen = [chosen[number * len(chosen) // limit] for number in range(limit)]
-    found = []
+    found: list[Days] = []
     for number, flow in chosen:
+        progress("three days", len(found) / len(chosen))
         found.append(await play(compose, redis_url, number, flow, prompts=prompts))
-        step()
     return found
 
 

@@ -20,7 +20,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import free_port, start
+from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 
 if TYPE_CHECKING:
@@ -84,13 +84,10 @@ def _tried(
         GuardError: the guard does not start, or a mail to a stranger was not refused.
     """
     words = ("-m", "guard", *command, "--admin", f"127.0.0.1:{free_port()}")
-    running = start(directory / "run.log", *words, environment=environment)
-    try:
-        running.wait_ready()
+    with Rig(directory, environment=environment) as rig:
+        rig.start("run", *words).wait_ready()
         servers = json.loads(config.read_text("utf-8"))["mcpServers"]
         return asyncio.run(_refused(servers, environment))
-    finally:
-        running.stop()
 
 
 def _write_client(directory: Path, config: Path) -> None:

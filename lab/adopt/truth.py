@@ -7,6 +7,7 @@ import re
 import tempfile
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,28 +43,41 @@ class Judged:
     """Effect of the tool according to the policy."""
 
 
+@cache
+def listed(server: str) -> list[dict[str, Any]]:
+    """Return the ``tools/list`` of a server."""
+    known = FOLDER / f"{server}.json"
+    path = known if known.exists() else CURRENT / f"tools/{server}.json"
+    tools: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    return tools
+
+
+def launch(server: str) -> tuple[str, ...]:
+    """Return how a user starts a server."""
+    known = FOLDER / f"{server}.yaml"
+    if known.exists():
+        return tuple(YAML(typ="safe").load(known)["launch"])
+    return tuple(YAML(typ="safe").load(CURRENT / "launches.yaml")[server])
+
+
 def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
     """Yield each server's name, the truth about it, and what it lists."""
     for path in sorted(FOLDER.glob("*.yaml")):
-        truth: Mapping[str, Any] = YAML(typ="safe").load(path)
-        listed = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        yield path.stem, truth, listed
+        yield path.stem, YAML(typ="safe").load(path), listed(path.stem)
 
 
 def current_truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
     """Yield the truths of all servers: those of ``init_truth``, then those of ``days``."""
     yield from truths()
     reads: Mapping[str, list[str]] = YAML(typ="safe").load(CURRENT / "truth.yaml")
-    launches: Mapping[str, list[str]] = YAML(typ="safe").load(CURRENT / "launches.yaml")
     for name, patterns in reads.items():
-        listed = json.loads((CURRENT / f"tools/{name}.json").read_text("utf-8"))
         tools = {
             tool["name"]: {"role": "retrieve"}
             if any(fnmatchcase(tool["name"], one) for one in patterns)
             else {"role": ["ask", "other", "send", "draft"]}
-            for tool in listed
+            for tool in listed(name)
         }
-        yield name, {"launch": launches[name], "tools": tools}, listed
+        yield name, {"launch": launch(name), "tools": tools}, listed(name)
 
 
 def judged() -> list[Judged]:

@@ -19,10 +19,9 @@ from guard.credentials.key_ring import load_seal
 from guard.operations.labels import LabelOperator
 from guard.store.store import RedisSessionStore
 from lab.chaos.history import Event, Saw
-from lab.wire import call_body, shown
+from lab.wire import call_body, secret_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from guard.settings import Durability
@@ -166,7 +165,7 @@ class Agent(threading.Thread):
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            **shown(secret(self.name), name),
+            **shown(secret_of(self.name), name),
         }
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT)
         try:
@@ -179,16 +178,6 @@ class Agent(threading.Thread):
             text = text.rpartition(b"data: ")[2].partition(b"\n")[0]
         answer = json.loads(text)
         return answer if isinstance(answer, dict) else {}
-
-
-def secret(name: str) -> str:
-    """Return the proxy secret of a principal."""
-    return f"secret of {name}"
-
-
-def observed_events(agents: Sequence[Agent | Person]) -> list[Event]:
-    """Return the events that some agents have recorded."""
-    return [event for agent in agents for event in agent.events]
 
 
 def _outcome(answer: dict[str, Any]) -> tuple[Saw, str, str, bool]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
-from lab.chaos.agents import NOW, Agent, Person, observed_events
+from lab.chaos.agents import NOW, Agent, Person
 from lab.chaos.history import Event, Saw, Violation, violations
 from lab.chaos.isolation import Isolation
 from lab.chaos.stage import Stage
@@ -77,8 +77,6 @@ class Broken:
     variant: str
     seconds: float
     """From its beginning, through its own length, until the first call of each way was served."""
-    after: float
-    """From when what was broken had been put right."""
 
 
 @dataclass(slots=True)
@@ -98,8 +96,6 @@ class Segment:
     """Rules that were broken as the durability setting states."""
     noticed: dict[str, int] = field(default_factory=dict)
     """Losses that the guards found by themselves."""
-    cut_short: int = 0
-    """Pieces of audit lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +156,12 @@ def bench_chaos(
     """
     until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     segments = _kept(kept, plan) if kept is not None else []
+    isolation = Isolation()
     while not segments or sum(len(one.broken) for one in segments) < segments[-1].planned:
         if segments and time.monotonic() > until:
             break
         done = sum(len(one.broken) for one in segments)
-        segments.append(_segment(plan, done, until, progress))
+        segments.append(_segment(plan, done, until, progress, isolation))
         if kept is not None:
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(_marked(plan) | asdict(segments[-1])) + "\n")
@@ -188,7 +185,11 @@ def _kept(path: Path, plan: Plan) -> list[Segment]:
 
 
 def _segment(
-    plan: Plan, done: int, until: float, progress: Callable[[str, float], object]
+    plan: Plan,
+    done: int,
+    until: float,
+    progress: Callable[[str, float], object],
+    isolation: Isolation,
 ) -> Segment:
     """Start everything, cause the next faults of a plan, and check what was seen.
 
@@ -198,7 +199,7 @@ def _segment(
     stop = threading.Event()
     names = [f"agent{n}" for n in range(AGENTS)]
     progress("starting", 0.0)
-    with Isolation() as isolation, Stage(isolation, [*names, *PROBES], plan.durability) as stage:
+    with Stage(isolation, [*names, *PROBES], plan.durability) as stage:
         stage.begin()
         schedule = plan.schedule(dict(stage.faults))
         segment = Segment(len(schedule), sorted(set(EVERY_KIND) - set(stage.faults)))
@@ -236,17 +237,15 @@ def _segment(
 
 
 def _break(stage: Stage, kind: str, variant: str, probes: Sequence[Agent]) -> Broken:
-    """Cause a fault and wait until calls are served; its times are -1 where they never are."""
+    """Cause a fault and wait until calls are served; its time is -1 where they never are."""
     began = time.monotonic()
     try:
         stage.faults[kind][variant]()
-        mended = time.monotonic()
         for probe in probes:
             _until_served(probe)
     except GuardError as error:
-        return Broken(kind, f"{variant}: {error}", -1.0, -1.0)
-    served = time.monotonic()
-    return Broken(kind, variant, round(served - began, 3), round(served - mended, 3))
+        return Broken(kind, f"{variant}: {error}", -1.0)
+    return Broken(kind, variant, round(time.monotonic() - began, 3))
 
 
 def _until_served(probe: Agent) -> None:
@@ -274,7 +273,7 @@ def _look(
         person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
     """
-    events = observed_events((*agents, person))
+    events = [*person.events, *(event for agent in agents for event in agent.events)]
     asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
     refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
     events += stage.seen(asked, refusals)
@@ -285,17 +284,14 @@ def _look(
             segment.violations.append(_shown(one, events))
     segment.seen = dict(Counter(event.saw.value for event in events))
     segment.noticed = dict(stage.noticed())
-    segment.cut_short = stage.cut_short()
 
 
 def _report(plan: Plan, segments: list[Segment]) -> Report:
     """Return the figures of all segments."""
     found = [one for segment in segments for one in segment.violations]
     times: dict[str, list[Broken]] = defaultdict(list)
-    by_variant: dict[str, list[Broken]] = defaultdict(list)
     for one in (one for segment in segments for one in segment.broken if one.seconds >= 0):
         times[one.kind].append(one)
-        by_variant[f"{one.kind}, {one.variant}"].append(one)
     seen, stated, noticed = (
         _total(getattr(segment, name) for segment in segments)
         for name in ("seen", "stated", "noticed")
@@ -336,9 +332,7 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
             "lost_as_stated": dict(stated),
             "events": dict(seen),
             "seconds_to_serve_again": _table(times),
-            "by_variant": _table(by_variant),
             "losses_noticed": dict(noticed),
-            "audit_lines_cut_short": sum(segment.cut_short for segment in segments),
             "not_here": segments[-1].not_here,
         },
     )
@@ -358,8 +352,6 @@ def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
             "n": len(some),
             "median": round(statistics.median(one.seconds for one in some), 2),
             "max": round(max(one.seconds for one in some), 2),
-            "median_after_mended": round(statistics.median(one.after for one in some), 2),
-            "max_after_mended": round(max(one.after for one in some), 2),
         }
         for kind, some in sorted(times.items())
     }

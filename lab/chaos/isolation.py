@@ -1,41 +1,27 @@
 """Network and mount namespaces of this process and its children, to cut links and fill disks.
 
 On Linux, as root.  In the network namespace, rules of routing make one address or port of loopback
-unreachable from another, or lead its packets through a TUN device that delays each of them.  The
-mount namespace has small file systems.  Elsewhere nothing of that is available, and the faults that
-need it are left out.
+unreachable from another.  The mount namespace has small file systems.  Elsewhere nothing of that is
+available, and the faults that need it are left out.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
-import select
 import shutil
-import struct
 import subprocess
 import sys
-import threading
-import time
-from collections import deque
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NEWNS: Final = 0x00020000
 _NEWNET: Final = 0x40000000
 _FIRST_RULE: Final = 10
 _LOCAL_RULE: Final = "1000"
-_LINK: Final = "slow"
-_LINK_TABLE: Final = "77"
-_TUN: Final = Path("/dev/net/tun")
-_TUNSETIFF: Final = 0x400454CA
-_IFF_TUN: Final = 0x0001
-_IFF_NO_PI: Final = 0x1000
-_PACKET: Final = 65_535
-DELAY: Final = 0.15
-"""Seconds that each packet of a slow link is held."""
 _CLOCK: Final = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -88,68 +74,17 @@ class Clock:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
 
-class SlowLink(threading.Thread):
-    """A TUN device of the calling thread's network that gives back each packet after a while.
-
-    Raises:
-        OSError: there is no such device here.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._device = os.open(_TUN, os.O_RDWR)
-        self._ends = threading.Event()
-        self._held: deque[tuple[float, bytes]] = deque()
-        try:
-            wanted = struct.pack("16sH22x", _LINK.encode(), _IFF_TUN | _IFF_NO_PI)
-            fcntl.ioctl(self._device, _TUNSETIFF, wanted)
-            _run("ip", "link", "set", _LINK, "mtu", str(_PACKET), "up")
-            # What comes back has an address of loopback as its source, and as its destination.
-            for place in (_LINK, "all"):
-                settings = Path("/proc/sys/net/ipv4/conf") / place
-                for name, value in (("route_localnet", 1), ("accept_local", 1), ("rp_filter", 0)):
-                    (settings / name).write_text(str(value), encoding="ascii")
-            _run("ip", "route", "add", "default", "dev", _LINK, "table", _LINK_TABLE)
-        except (OSError, subprocess.SubprocessError) as error:
-            os.close(self._device)
-            raise OSError(str(error)) from error
-
-    def run(self) -> None:
-        """Take packets and give them back until told to end."""
-        while not self._ends.is_set():
-            wait = self._held[0][0] - time.monotonic() if self._held else DELAY
-            ready, _, _ = select.select([self._device], [], [], max(0.0, wait))
-            if ready:
-                self._held.append((time.monotonic() + DELAY, os.read(self._device, _PACKET)))
-            while self._held and self._held[0][0] <= time.monotonic():
-                with suppress(OSError):
-                    os.write(self._device, self._held.popleft()[1])
-
-    def end(self) -> None:
-        """Stop, and take the device away."""
-        self._ends.set()
-        self.join()
-        os.close(self._device)
-
-
 class Isolation:
-    """Namespaces that the calling thread, and what it starts from now on, is in until the end."""
+    """Namespaces that the calling thread, and what it starts from now on, is in for good."""
 
     def __init__(self) -> None:
         self.has_network = False
         self.has_mounts = False
-        self._link: SlowLink | None = None
-        self._before: list[int] = []
         self._rules: list[str] = []
-
-    def __enter__(self) -> Self:
         if not sys.platform.startswith("linux") or os.geteuid() != 0:
-            return self
-        for kind in ("net", "mnt"):
-            self._before.append(os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY))
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(_NEWNET | _NEWNS) != 0:
-            return self
+            return
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEWNET | _NEWNS) != 0:
+            return
         with suppress(OSError, subprocess.SubprocessError):
             _run("mount", "--make-rprivate", "/")
             self.has_mounts = True
@@ -159,45 +94,16 @@ class Isolation:
             _run("ip", "rule", "add", "pref", _LOCAL_RULE, "table", "local")
             _run("ip", "rule", "del", "pref", "0")
             self.has_network = True
-        with suppress(OSError):
-            self._link = SlowLink()
-            self._link.start()
-        return self
-
-    @property
-    def has_slow_links(self) -> bool:
-        """Availability of :meth:`slow`."""
-        return self.has_network and self._link is not None
-
-    def __exit__(self, *_: object) -> None:
-        if self._link is not None:
-            self._link.end()
-        libc = ctypes.CDLL(None, use_errno=True)
-        # Entering a mount namespace moves the working directory to its root.
-        directory = Path.cwd()
-        for before in self._before:
-            libc.setns(before, 0)
-            os.close(before)
-        self._before.clear()
-        os.chdir(directory)
 
     def cut(self, source: str, port: int) -> None:
         """Make a port of loopback unreachable from an address, also for open connections."""
-        self._rule(source, port, "unreachable")
-
-    def slow(self, source: str, port: int) -> None:
-        """Hold each packet from an address to a port for a while, also of open connections."""
-        # What comes back from the device comes in there, and not from this machine (`lo`).
-        self._rule(source, port, "iif", "lo", "table", _LINK_TABLE)
-
-    def _rule(self, source: str, port: int, *action: str) -> None:
         pref = str(_FIRST_RULE + len(self._rules))
         to = ("from", source, "ipproto", "tcp", "dport", str(port))
-        _run("ip", "rule", "add", "pref", pref, *to, *action)
+        _run("ip", "rule", "add", "pref", pref, *to, "unreachable")
         self._rules.append(pref)
 
     def mend(self) -> None:
-        """Undo every cut, and make every link as fast as before."""
+        """Undo every cut."""
         while self._rules:
             _run("ip", "rule", "del", "pref", self._rules.pop())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import json
 import os
 import shutil
@@ -11,42 +9,45 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from unittest.mock import patch
 
 import redis
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
+from mitmproxy import certs
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Child, Rig, free_port, start
 from guard.settings import Durability
-from lab.chaos.agents import secret
 from lab.chaos.history import Event, Saw
 from lab.chaos.isolation import Clock, Isolation, fill
-from lab.envoy_rig import Edge, RunningEnvoy, find_envoy, start_envoy
+from lab.envoy_rig import RunningEnvoy, find_envoy, fronted, start_envoy
 from lab.guard_processes import worker_of
 from lab.redis_servers import SERVICE, RedisProcess, RedisServers
-from lab.wire import write_credentials
+from lab.wire import credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     Fault = Callable[[], None]
 
+T = TypeVar("T")
 POLICY: Final = Path(__file__).with_name("policy.yaml")
 SETTLE: Final = 0.4
-"""Seconds that a stopped process stays stopped, and that a link is cut or slow."""
+"""Seconds that a stopped process stays stopped, and that a link is cut."""
 _DOWN_MILLISECONDS: Final = 1500
 """Silence after which Sentinels begin a failover; a busy machine is silent for a while, too."""
 _JUMP: Final = 120
 """Seconds by which the guard's clock jumps."""
 _ASKED: Final = 50
+_STUTTERS: Final = 6
+"""Stops of a process that is slow."""
 _PAUSE_MILLISECONDS: Final = "400"
 _GUARD_SIDE: Final = "127.0.0.1"
 """Address from which the guard and the agents connect."""
@@ -58,13 +59,11 @@ _HEARTBEAT: Final = 3
 """Seconds without a sign of life after which a supervisor replaces its worker."""
 _CANDIDATES: Final = "guard:*:m:c:*"
 """Keys of the records of memory writes (:class:`guard.store.staging.MemoryKeys`)."""
-_SERVER: Final = "tools"
-"""Name of the tool server in Envoy's route."""
+_SECRET: Final = "tools" * 8
+"""Secret that Envoy shows the decision service."""
 _AUDIT_MEGABYTES: Final = 192
 _REDIS_MEGABYTES: Final = 256
 _RECORD_MEGABYTES: Final = 16
-_DECIDING: Final = ("redis", "label-key", "credentials", "upstream-ca")
-"""Settings of both guards that ``guard decide`` takes as options; the others are in a file."""
 
 
 @dataclass
@@ -75,13 +74,11 @@ class GuardProcess:
         log: of the process.
         command: what starts it.
         environment: of the process.
-        audit: its audit log.
     """
 
     log: Path
     command: tuple[str, ...]
     environment: dict[str, str]
-    audit: Path
     child: Child = field(init=False)
 
     def start(self) -> Child:
@@ -105,11 +102,7 @@ class GuardProcess:
         Raises:
             GuardError: there is none now.
         """
-        for _ in range(_ASKED):
-            with suppress(GuardError):
-                return worker_of(self.pid)
-            time.sleep(SETTLE / 4)
-        return worker_of(self.pid)
+        return retried(lambda: worker_of(self.pid))
 
 
 class Stage(Rig):
@@ -154,9 +147,7 @@ class Stage(Rig):
         self.policy = self.directory / "policy.yaml"
         self.policy.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
         self._clock = Clock(self.directory)
-        write_credentials(
-            self.directory / "agents.toml", {name: secret(name) for name in principals}
-        )
+        credentials(self.directory, *principals)
         self._chain, self._expired = _chains(self.directory)
 
     def port_of(self, principal: str) -> int:
@@ -199,65 +190,54 @@ class Stage(Rig):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _start_upstream(self, chain: Path) -> None:
-        words = ["-m", "lab.chaos.upstream", "--port", str(self._upstream_port)]
-        words += ["--directory", str(self.directory), "--audit", *map(str, self._logs)]
-        self._upstream = self.start("upstream", *words, "--chain", str(chain))
+        words = ["-m", "lab.chaos.upstream", str(self._upstream_port), str(self.directory)]
+        self._upstream = self.start("upstream", *words, str(chain), *map(str, self._logs))
         self._upstream.wait_listening(self._upstream_port)
 
     def _start_guards(self) -> None:
         environment = dict(os.environ | self._clock.environment)  # noqa: TID251  (a child's)
         upstream = f"https://127.0.0.1:{self._upstream_port}"
         secret = self.directory / "front.secret"
-        secret.write_text(_SERVER * 8, encoding="utf-8")
+        secret.write_text(_SECRET, encoding="utf-8")
         secret.chmod(0o600)
         for number, log in enumerate(self._logs):
-            words = ["--admin", f"127.0.0.1:{free_port()}", "--audit", str(log)]
-            words += ["--policy", str(self.policy), "--workers", str(_WORKERS[number])]
-            settings = self._settings(number)
-            words += [word for name in _DECIDING for word in (f"--{name}", settings.pop(name))]
-            if number == 0:
-                words += [word for name in settings for word in (f"--{name}", settings[name])]
-                words += ["--reverse", f"127.0.0.1:{self.ports[0]}={upstream}"]
-                command = ("-m", "guard", "run", *words)
-            else:
-                file = self.directory / "decide.toml"
-                lines = (f"{k.replace('-', '_')} = {json.dumps(v)}\n" for k, v in settings.items())
-                file.write_text("".join(lines), encoding="utf-8")
-                words += ["--listen", f"127.0.0.1:{self._decision_port}"]
-                words += ["--front-secret", str(secret), "--server", f"{_SERVER}={upstream}"]
-                command = ("-m", "guard", "decide", *words, "--config", str(file))
+            recordings = self.directory / "recordings" / str(number)
+            recordings.mkdir(parents=True, exist_ok=True)
+            settings = {
+                "admin": f"127.0.0.1:{free_port()}",
+                "audit": str(log),
+                "policy": str(self.policy),
+                "workers": str(_WORKERS[number]),
+                "reverse": f"127.0.0.1:{self.ports[number]}={upstream}",
+                "redis": self.redis,
+                "label-key": str(self.label_key),
+                "credentials": str(self.directory / "agents.toml"),
+                "upstream-ca": str(self.directory / "authority.pem"),
+                "durability": self.durability.value,
+                "state-timeout": "1",
+                "heartbeat": str(_HEARTBEAT),
+                "reload": "0.2",
+                "record": str(recordings),
+                "record-key": str(self.directory / "record.key"),
+                "record-limit": "4m",
+                "audit-key": str(self.directory / "audit.key"),
+            }
+            words = [word for name in settings for word in (f"--{name}", settings[name])]
+            command = ["run", *words]
+            if number == 1:
+                words += ["--front-secret", str(secret)]
+                place = f"127.0.0.1:{self._decision_port}"
+                command, edge = fronted(words, self.directory, place)
+                self._edge = replace(edge, secret=_SECRET)
             log_of_process = self.directory / f"guard-{number}.log"
-            self._guards.append(GuardProcess(log_of_process, command, environment, log))
-            self.keep(self._guards[-1].start())
+            guard = GuardProcess(log_of_process, ("-m", "guard", *command), environment)
+            self._guards.append(guard)
+            self.keep(guard.start())
         if len(self._guards) > 1:
             self._start_envoy()
 
-    def _settings(self, number: int) -> dict[str, str]:
-        """Return what both guards are told, each with recordings of its own."""
-        recordings = self.directory / "recordings" / str(number)
-        recordings.mkdir(parents=True, exist_ok=True)
-        return {
-            "redis": self.redis,
-            "label-key": str(self.label_key),
-            "credentials": str(self.directory / "agents.toml"),
-            "upstream-ca": str(self.directory / "authority.pem"),
-            "durability": self.durability.value,
-            "state-timeout": "1",
-            "heartbeat": str(_HEARTBEAT),
-            "reload": "0.2",
-            "record": str(recordings),
-            "record-key": str(self.directory / "record.key"),
-            "record-limit": "4m",
-            "audit-key": str(self.directory / "audit.key"),
-        }
-
     def _start_envoy(self) -> None:
-        edge = Edge(
-            guard=f"127.0.0.1:{self._decision_port}",
-            clear={self.ports[1]: _SERVER},
-            secret=_SERVER * 8,
-        )
-        self._envoy = start_envoy(self.directory, edge)
+        self._envoy = start_envoy(self.directory, self._edge)
         self.keep(self._envoy.child)
 
     # --- faults --------------------------------------------------------------------------------
@@ -277,11 +257,7 @@ class Stage(Rig):
         guard.child.process.kill()
         guard.child.process.wait()
         # Its worker holds the port until it has noticed.
-        for _ in range(_ASKED * 4):
-            with suppress(GuardError):
-                self.keep(guard.start())
-                return
-        raise GuardError("the guard does not start again")
+        self.keep(retried(guard.start, 4 * _ASKED))
 
     def _kill_envoy(self, envoy: RunningEnvoy) -> None:
         """Kill -9, and start it again."""
@@ -478,17 +454,12 @@ class Stage(Rig):
         server: RedisProcess = getattr(self, role)
         return server
 
-    def _while(
-        self,
-        impair: Callable[[str, int], None],
-        seconds: float,
-        ends: Callable[[], list[tuple[str, int]]],
-    ) -> None:
-        """Cut links, or make them slow, for a while."""
+    def _cut(self, ends: Callable[[], list[tuple[str, int]]]) -> None:
+        """Cut links for a while."""
         try:
             for source, port in ends():
-                impair(source, port)
-            time.sleep(seconds)
+                self._isolation.cut(source, port)
+            time.sleep(SETTLE)
         finally:
             self._isolation.mend()
 
@@ -514,12 +485,12 @@ class Stage(Rig):
 
     def _answers(self, server: RedisProcess) -> bool:
         """Return whether a server answers; start it where it has ended."""
-        if server.is_running:
+        if server.process.poll() is None:
             with suppress(GuardError):
                 return "PONG" in server.cli("PING")
             return False
         heir = self._other(server)
-        if heir is not server and heir.is_running and "slave" not in _ask(heir, "ROLE"):
+        if heir is not server and heir.process.poll() is None and "slave" not in _ask(heir, "ROLE"):
             self._come_back(server, heir)
         else:
             server.start()
@@ -529,14 +500,8 @@ class Stage(Rig):
         """Return what an operator would look at where the guard does not serve."""
         found: dict[str, object] = {one.log.stem: one.child.said()[-800:] for one in self._guards}
         for server in (self.primary, self.replica):
-            with suppress(GuardError):
-                found[str(server.port)] = _ask(server, "ROLE").split()
-                persistence = _ask(server, "INFO", "persistence").split()
-                found[f"{server.port} disk"] = [one for one in persistence if "status" in one]
             log = (server.directory / "log").read_text("utf-8", "replace")
-            found[f"{server.port} log"] = [
-                line for line in log.splitlines() if " # " in line or "ASSERT" in line
-            ][-12:]
+            found[f"{server.port} log"] = log.splitlines()[-12:]
         for audit in self._logs:
             lines = [line for _, line in _lines(audit)]
             found[audit.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
@@ -563,6 +528,8 @@ class Stage(Rig):
                     self._tell_primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL"
                 ),
                 "upstream answers late": self.slow_upstream,
+                "worker stutters": partial(stuttering, guard.worker),
+                "replica stutters": partial(stuttering, lambda: self._found("replica").pid),
             },
             "partition": {
                 "connections to primary closed": partial(
@@ -575,13 +542,8 @@ class Stage(Rig):
         if self._clock.environment:
             found["clock jumps"] = {"": self.jump_clock}
         if self._isolation.has_network:
-            cut = self._isolation.cut
             for name, ends in links.items():
-                found["partition"][name] = partial(self._while, cut, SETTLE, ends)
-        if self._isolation.has_slow_links:
-            slow = self._isolation.slow
-            for name, ends in links.items():
-                found["slow link"][name] = partial(self._while, slow, 2 * SETTLE, ends)
+                found["partition"][name] = partial(self._cut, ends)
         if self._isolation.has_network and self.sentinels:
             found["failover"] |= {
                 "replica behind": self.kill_primary_ahead,
@@ -684,14 +646,6 @@ class Stage(Rig):
             if line.get("event") == "guard.labels_incomplete"
         )
 
-    def cut_short(self) -> int:
-        """Return how many lines of the audit logs are not whole.
-
-        A process that is killed, or a disk that is full, may leave a piece of one.
-        """
-        written = sum(len(log.read_bytes().splitlines()) for log in self._logs)
-        return written - sum(1 for _ in self._audit_lines())
-
 
 def _verdict(line: dict[str, Any]) -> Saw:
     if line["enforced"] != "allow":
@@ -706,11 +660,20 @@ def _ask(server: RedisProcess, *words: str) -> str:
     Raises:
         GuardError: it does not answer at all.
     """
-    for _ in range(_ASKED - 1):
+    return retried(lambda: server.cli(*words))
+
+
+def retried(ask: Callable[[], T], tries: int = _ASKED) -> T:
+    """Return an answer, asked for again and again.
+
+    Raises:
+        GuardError: there is none.
+    """
+    for _ in range(tries - 1):
         with suppress(GuardError):
-            return server.cli(*words)
+            return ask()
         time.sleep(SETTLE / 4)
-    return server.cli(*words)
+    return ask()
 
 
 def stopped(seconds: float, *pids: int) -> None:
@@ -720,6 +683,13 @@ def stopped(seconds: float, *pids: int) -> None:
     time.sleep(seconds)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
+
+
+def stuttering(pid: Callable[[], int]) -> None:
+    """Stop a process again and again, so that all of its links are slow."""
+    for _ in range(_STUTTERS):
+        stopped(SETTLE / 4, pid())
+        time.sleep(SETTLE / 8)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -733,39 +703,17 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _chains(directory: Path) -> tuple[Path, Path]:
     """Write an authority, and two chains for loopback: a good one and one that has expired."""
-    now = dt.datetime.now(dt.UTC)  # noqa: TID251  (of certificates that programs check)
-    root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "chaos authority")])
-    root_key = ec.generate_private_key(ec.SECP256R1())
-
-    def issue(
-        name: x509.Name, public: ec.EllipticCurvePublicKey, end: dt.datetime, *, is_root: bool
-    ) -> bytes:
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(root)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=2))
-            .not_valid_after(end)
-            .add_extension(x509.BasicConstraints(ca=is_root, path_length=None), critical=True)
-        )
-        if not is_root:
-            names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return made.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    days = dt.timedelta(days=1)
-    authority = issue(root, root_key.public_key(), now + 30 * days, is_root=True)
-    (directory / "authority.pem").write_bytes(authority)
+    key, authority = certs.create_ca("chaos", "chaos authority", 2048)
+    (directory / "authority.pem").write_bytes(certs.Cert(authority).to_pem())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     found = []
-    for name, end in (("good", now + 30 * days), ("expired", now - days)):
-        key = ec.generate_private_key(ec.SECP256R1())
-        leaf = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
-        private = key.private_bytes(*form, serialization.NoEncryption())
-        chain = private + issue(leaf, key.public_key(), end, is_root=False)
+    for name, days in (("good", 30), ("expired", -1)):
+        with patch.object(certs, "CERT_EXPIRY", timedelta(days=days)):
+            names = [x509.IPAddress(ip_address("127.0.0.1"))]
+            leaf = certs.dummy_cert(key, authority, name, names)
         found.append(directory / f"{name}.pem")
-        found[-1].write_bytes(chain)
+        found[-1].write_bytes(private + leaf.to_pem())
         found[-1].chmod(0o600)
     return found[0], found[1]

@@ -132,7 +132,7 @@ def stream(
 ) -> None:
     """Measure what the guard adds to a stream's first event, gaps and first token."""
     file = _shipped(policy)
-    _reported(lambda told: bench_stream(file, rounds=rounds, progress=_stage(told)), json)
+    _reported(lambda told: bench_stream(file, rounds=rounds, progress=told), json)
 
 
 def provenance(
@@ -204,8 +204,8 @@ def chaos(
 ) -> None:
     """Kill, stop, cut off, slow down and fill up parts while agents work; check what was seen.
 
-    Partitions, slow links and full disks need root on Linux, Envoy's faults `make envoy`, jumps of
-    the clock a C compiler.
+    Partitions and full disks need root on Linux, Envoy's faults `make envoy`, jumps of the clock a
+    C compiler.
     """
     from lab.chaos.bench import EVERY_KIND, Plan, bench_chaos
 
@@ -229,9 +229,7 @@ def transparency(
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
     file = policy or policies_directory() / "examples" / "observe.yaml"
     made = FrontedRig if envoy else Rig
-    _reported(
-        lambda told: bench_transparency(file, progress=_stage(told), suite=suite, made=made), json
-    )
+    _reported(lambda told: bench_transparency(file, progress=told, suite=suite, made=made), json)
 
 
 def refusals(

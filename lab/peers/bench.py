@@ -9,7 +9,7 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +17,19 @@ from rich.table import Table
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
-from guard.replay.reports import Check, Report, machine
-from lab.load import Load, Post, Progress, generator, run_load, stock_mitmdump
-from lab.peers.gateways import PEERS, UPSTREAM, Peer
+from guard.replay.reports import Report, machine
+from lab.load import (
+    UPSTREAM,
+    Contestant,
+    Load,
+    Post,
+    Progress,
+    load_in_turns,
+    rates,
+    ratio,
+    stock_mitmdump,
+)
+from lab.peers.gateways import PEERS, Peer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,12 +38,11 @@ if TYPE_CHECKING:
 GUARD: Final = "guard"
 MITMDUMP: Final = "mitmdump"
 DIRECT: Final = "no gateway"
-CONNECTIONS: Final = 16
-CALLS: Final = Post(numbered=True)
-ENOUGH: Final = 100
-"""Answers of one load, at least, where they come within..."""
-LONGEST: Final = 30.0
-"""...so many seconds."""
+INSPECTS: Final = {
+    DIRECT: "nothing; the tool server itself",
+    GUARD: "every call and result: policy, provenance, memory, content",
+    MITMDUMP: "HTTP; addons see the messages",
+}
 TRY_SECONDS: Final = 30
 TARGETS: Final = {
     "ratio_vs_fastmcp_proxy": ("FastMCP proxy, shared session", ">= 6"),
@@ -41,19 +50,6 @@ TARGETS: Final = {
     "ratio_vs_litellm": ("LiteLLM MCP gateway", ">= 80"),
 }
 """The peer that the guard's rate is divided by, and what the quotient should be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """Something that answers the call."""
-
-    port: int
-    post: Post
-    inspects: str
-
-
-Rounds = dict[str, list[Load]]
-"""Loads of each contestant, round by round."""
 
 
 def bench_peers(
@@ -74,59 +70,43 @@ def bench_peers(
     with ExitStack() as stack:
         rig = stack.enter_context(Rig())
         upstream = rig.server(UPSTREAM)
-        found = {DIRECT: Contestant(upstream, CALLS, "nothing; the tool server itself")}
         port = rig.guard(policy, upstream, "--workers", "1")
-        judged = "every call and result: policy, provenance, memory, content"
-        found[GUARD] = Contestant(port, CALLS, judged)
         plain = stock_mitmdump(rig, upstream)
-        found[MITMDUMP] = Contestant(plain, CALLS, "HTTP; addons see the messages")
+        found = {
+            name: Contestant(one, post=Post(numbered=True))
+            for name, one in ((DIRECT, upstream), (GUARD, port), (MITMDUMP, plain))
+        }
+        inspects = dict(INSPECTS)
         missing: dict[str, str] = {}
         for number, peer in enumerate(PEERS):
             progress(f"starting {peer.name}", 0.3 * number / len(PEERS))
             own = stack.enter_context(Rig())
             try:
-                found[peer.name] = _started(own, peer, place, upstream)
+                found[peer.name] = _started(own, peer, place.resolve(), upstream)
+                inspects[peer.name] = peer.inspects
             except (GuardError, OSError, ValueError) as error:
                 own.stop()
                 missing[peer.name] = str(error)
-        loads = _loads(found, rounds, seconds, progress)
+        loads = load_in_turns(found, rounds, seconds, progress)
     return Report(
         name="peers",
         machine=machine(),
-        checks=ratios(loads, missing),
+        checks=[
+            ratio(identifier, loads, (GUARD, peer), target, missing.get(peer, ""))
+            for identifier, (peer, target) in TARGETS.items()
+        ],
         details={
-            "generator": generator(),
-            "connections": CONNECTIONS,
-            "table": [_row(name, found[name].inspects, loads[name]) for name in found],
+            "connections": found[GUARD].connections,
+            "table": [_row(name, inspects[name], loads[name]) for name in found],
             "missing": missing,
-            "rounds": {n: [round(x.per_second, 1) for x in some] for n, some in loads.items()},
+            "rounds": rates(loads),
         },
     )
 
 
-def ratios(loads: Rounds, missing: dict[str, str]) -> list[Check]:
-    """Return the guard's rate by each peer's: the median over the rounds."""
-    checks = []
-    for identifier, (peer, target) in TARGETS.items():
-        theirs = loads.get(peer, [])
-        bad = sum(load.errors for load in theirs)
-        if not theirs or bad or not all(load.per_second for load in theirs):
-            reason = missing.get(peer) or f"it did not answer every call; {bad} were errors"
-            checks.append(
-                Check(id=identifier, value=None, unit="ratio", target=target, reason=reason)
-            )
-            continue
-        pairs = zip(loads[GUARD], theirs, strict=True)
-        value = median(ours.per_second / other.per_second for ours, other in pairs)
-        checks.append(
-            Check(id=identifier, value=round(value, 1), unit="ratio", n=len(theirs), target=target)
-        )
-    return checks
-
-
 def table(rows: list[dict[str, Any]]) -> Table:
     """Return the contestants as a table, the fastest first."""
-    made = Table(*rows[0], title=f"{CONNECTIONS} connections, one tools/call")
+    made = Table(*rows[0], title="16 connections, one tools/call")
     for row in sorted(rows, key=lambda row: -row["requests_per_second"]):
         made.add_row(*(str(value) for value in row.values()))
     return made
@@ -143,31 +123,13 @@ def _row(name: str, inspects: str, loads: list[Load]) -> dict[str, Any]:
     }
 
 
-def _loads(found: dict[str, Contestant], rounds: int, seconds: float, progress: Progress) -> Rounds:
-    lengths = {name: _length(one, seconds) for name, one in found.items()}
-    loads: Rounds = {name: [] for name in found}
-    for number in range(rounds):
-        for turn, (name, one) in enumerate(found.items()):
-            done = (number + turn / len(found)) / rounds
-            progress(f"round {number + 1} of {rounds}: {name}", 0.3 + 0.7 * done)
-            loads[name].append(run_load(one.port, CONNECTIONS, lengths[name], one.post))
-    return loads
-
-
-def _length(one: Contestant, seconds: float) -> float:
-    """Warm a contestant up; return the seconds of its loads: longer where it answers few calls."""
-    rate = run_load(one.port, CONNECTIONS, 1.0, one.post).per_second
-    return min(max(seconds, ENOUGH / max(rate, 1.0)), LONGEST)
-
-
 def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     """Start a peer and find that it answers the call with the tool server's result.
 
     Raises:
         GuardError: it is not installed, did not start, or answers something else.
     """
-    place = place.resolve()
-    if not peer.is_installed(place):
+    if not (place / peer.environment / peer.program).exists():
         raise GuardError(
             f"{peer.package} is not installed in `{peer.environment}`; run `make bench-peers`"
         )
@@ -182,7 +144,7 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
     answer = _posted(port, post)
     if '"sent"' not in answer:
         raise GuardError(f"{peer.name} does not answer the call: {answer[:300]}")
-    return Contestant(port, post, peer.inspects)
+    return Contestant(port, post=post)
 
 
 def _posted(port: int, post: Post) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.load import CALL, Post
-from lab.peers.upstream import TOOL
+from lab.load import Post
+from lab.tool_server import CALL, TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Start = Callable[[Rig, Path, int, int], Post]
     """Rig, directory of the environments, port of the tool server, own port to its request."""
 
-UPSTREAM: Final = "lab.peers.upstream"
 HERE: Final = Path(__file__).parent
 
 
@@ -39,16 +38,6 @@ class Peer:
     """In that directory; it is installed where this exists."""
     start: Start
     inspects: str
-
-    def is_installed(self, place: Path) -> bool:
-        """Return whether its environment is there."""
-        return (place / self.environment / self.program).exists()
-
-
-def _call_of(tool: str) -> str:
-    call = json.loads(CALL)
-    call["params"]["name"] = tool
-    return json.dumps(call)
 
 
 def _fastmcp(mode: str) -> Start:
@@ -85,7 +74,7 @@ def _litellm(rig: Rig, place: Path, upstream: int, port: int) -> Post:
     )
     child.wait_listening(port)
     headers = (("x-litellm-api-key", f"Bearer {key}"),)
-    return Post(path="/mcp/", body=_call_of(f"tools-{TOOL}"), headers=headers)
+    return Post(path="/mcp/", body=CALL.replace(TOOL, f"tools-{TOOL}"), headers=headers)
 
 
 PEERS: Final = (

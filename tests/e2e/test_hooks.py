@@ -81,7 +81,7 @@ def verdict(output: dict[str, Any]) -> str:
 
 def audited(directory: Path, **fields: str) -> list[dict[str, Any]]:
     """Return the lines of the audit log with these members."""
-    lines = map(json.loads, (directory / "audit.log").read_text("utf-8").splitlines())
+    lines = map(json.loads, (directory / "audit.jsonl").read_text("utf-8").splitlines())
     return [one for one in lines if all(one.get(k) == v for k, v in fields.items())]
 
 

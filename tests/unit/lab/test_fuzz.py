@@ -1,4 +1,4 @@
-"""The fuzzer: it finds what it is there to find, and the parsers stand ten thousand inputs."""
+"""The fuzzer: it finds what it is there to find, and the parsers stand three thousand inputs."""
 
 import pytest
 
@@ -16,13 +16,13 @@ from lab.fuzz_targets import (
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
-def test_ten_thousand_broken_inputs_per_parser(name):
+def test_three_thousand_broken_inputs_per_parser(name):
     """No crash, no hang, nothing read otherwise than by who reads it next; and both ways occur."""
-    outcome = fuzz(TARGETS[name], 10_000, seed=20)
+    outcome = fuzz(TARGETS[name], 3000, seed=20)
 
     assert outcome.failures == []
-    assert outcome.inputs == 10_000
-    assert outcome.accepted > 1000
+    assert outcome.inputs == 3000
+    assert outcome.accepted > 300
 
 
 @pytest.mark.parametrize("error", [ValueError("crash"), DisagreementError("otherwise")])

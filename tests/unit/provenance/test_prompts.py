@@ -14,7 +14,8 @@ from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
 from guard.provenance.prompts import names_given, said_value, sentences_said
 from lab.trust import prompts as mention
-from lab.trust.attacks import Patch
+from lab.trust.attacks import Patch, Switch
+from lab.trust.switches import SWITCHES
 from tests.steps import lines_run
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 HONEST = list(mention.honest())
 DISHONEST = list(mention.dishonest())
 LANGUAGES = sorted(mention.TEMPLATES)
-EXCLUSIONS = [one for one in mention.Mention.switches if one.among != "a word:"]
+EXCLUSIONS = [one for one in SWITCHES["mention"] if one.among != "a word:"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -74,7 +75,7 @@ def test_values_of_other_sentences_and_foreign_text_are_excluded(language: str) 
 
 
 @pytest.mark.parametrize("switch", EXCLUSIONS, ids=lambda one: one.rule)
-def test_each_exclusion_is_needed(switch: mention.Switch) -> None:
+def test_each_exclusion_is_needed(switch: Switch) -> None:
     """Without it the reader attests values of its sort."""
     prompts = [one for one in DISHONEST if f"{one.sort}:".startswith(switch.among)]
     patch = Patch()

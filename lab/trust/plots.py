@@ -113,9 +113,10 @@ def _items(values: Any, scope: Mapping[str, Any]) -> list[Any]:
     values = written(values, scope)
     if not isinstance(values, dict):
         return list(values)
+    named = {key: written(value, scope) for key, value in values.items()}
     return [
         {**(value if isinstance(value, dict) else {}), "key": key, "value": value}
-        for key, value in values.items()
+        for key, value in named.items()
     ]
 
 

@@ -43,6 +43,7 @@ CODINGS: Final[Mapping[str, Callable[..., str]]] = {
     "json": json.dumps,
     "lower": str.lower,
     "numbers": lambda text, form: " ".join(form.format(number) for number in range(int(text))),
+    "object": lambda text, name: json.dumps({name: text}),
     "percent": partial(quote, safe=""),
     "put": lambda text, frame: frame.format(text),
     "replace": str.replace,
@@ -125,10 +126,11 @@ def _scopes(
 ) -> Iterator[dict[str, Any]]:
     """Yield the words of each attempt; a sample is taken for each value of the first variable."""
     base = {**book, **WORDS, **plot.get("let", {})}
-    first, *others = [*plot.get("each", {"": [""]}).items()]
-    for value in _items(first[1], base):
-        found = [{**base, first[0]: value}]
-        for name, values in others:
+    varied: list[tuple[str, Any]] = [*plot.get("each", {"": [""]}).items()]
+    first, firsts = varied[0]
+    for value in _items(firsts, base):
+        found = [{**base, first: value}]
+        for name, values in varied[1:]:
             found = [{**one, name: item} for one in found for item in _items(values, one)]
         if "unlike" in plot:
             found = [one for one in found if len({filled(v, one) for v in plot["unlike"]}) > 1]
@@ -145,8 +147,10 @@ def joined(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(base)
     for key, value in more.items():
         before = found.get(key)
-        both = isinstance(before, dict) and isinstance(value, dict)
-        found[key] = joined(before, value) if both else value
+        if isinstance(before, dict) and isinstance(value, dict):
+            found[key] = joined(before, value)
+        else:
+            found[key] = value
     return found
 
 
@@ -155,7 +159,8 @@ def _merged(one: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in one.get("merge", ()):
         found = joined(found, _merged(written(part, scope), scope))
-    return joined(found, {key: value for key, value in one.items() if key != "merge"})
+    own = {key: written(value, scope) for key, value in one.items() if key != "merge"}
+    return joined(found, own)
 
 
 def steps_of(listed: Any, scope: Mapping[str, Any]) -> Iterator[Step]:
@@ -179,7 +184,7 @@ def _step(one: Mapping[str, Any], scope: Mapping[str, Any]) -> Step:
         fields[name] = tuple(fields[name])
     if isinstance(fields.get("prompt"), dict):
         stated = fields["prompt"].items()
-        said = {k: v if isinstance(v, str) else tuple(v) for k, v in stated}
+        said: dict[str, Any] = {k: v if isinstance(v, str) else tuple(v) for k, v in stated}
         fields["prompt"] = UserPrompt(**said)
     if serve is not None:
         fields["serve"] = (filled(serve.get("at", TOOLS), scope), upstream_of(serve, scope))

@@ -24,9 +24,8 @@ from guard.provenance.approvals import GRANT_FIELD
 from guard.provenance.prompt_reader import Reading, typed_values, values_of
 from guard.provenance.seal import ANY_SERVICE
 from guard.settings import BUILTIN
-from guard.values import canonical, sites
+from guard.values import canonical, finding, sites
 from guard.values.canonical import untagged
-from guard.values.finding import whole_values
 from lab.trust.attacks import Patch, Switch
 from lab.trust.proposals import PROGRAM_SERVERS
 
@@ -83,7 +82,7 @@ def _known_by(keys: Callable[[Destination, Callable[..., Any]], Any]) -> Off:
     """Have destinations known by other values, those too that were asked about before."""
 
     def off(patch: Patch) -> None:
-        original = ladder.keys_of
+        original = finding.keys_of
         patch.at(f"{LADDER}keys_of", lambda destination: keys(destination, original))
         patch.at(f"{LADDER}_kept_values", ladder._made_values)  # noqa: SLF001  (its cache)
 
@@ -124,7 +123,7 @@ def _hosts_vouch(patch: Patch) -> None:
 
 
 def _listed_tags_folded(patch: Patch) -> None:
-    def folding(cls: Any, texts: Any, **_: object) -> Any:
+    def folding(cls: Any, texts: Any, /, **_: object) -> Any:
         return before.__func__(cls, texts, folds_tags=True)
 
     before = patch.at("guard.values.patterns:PatternSet.parse", classmethod(folding))
@@ -191,7 +190,7 @@ def _believe_results(patch: Patch) -> None:
 
     def take(self: Any, leaf: Any) -> None:
         if leaf.label >= Integrity.AUTHENTICATED:
-            for value in whole_values(leaf.text):
+            for value in finding.whole_values(leaf.text):
                 self._held[value] = Channel.DIRECTORY, None, ()
         before(self, leaf)
 

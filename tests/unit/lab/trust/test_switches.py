@@ -49,7 +49,7 @@ async def test_a_sample_of_every_class_is_stopped(world_redis, attack):
 
 @pytest.mark.parametrize(
     "attempt",
-    attempts_in("locations", Random(0), HOOKS, "honest_plots"),
+    [*attempts_in("locations", Random(0), HOOKS, "honest_plots")],
     ids=lambda attempt: attempt.name,
 )
 async def test_a_named_location_supplies_what_the_user_means(world_redis, attempt):

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.errors import StateError
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import wilson
-from lab.trust.attacks import AttackClass, Attempt, discover_attacks
+from lab.trust.classes import AttackClass, discover_attacks
 from lab.trust.flows import Course, Telling, tell, tellings
 from lab.trust.harness import Compose, policies_read_once, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from lab.trust.attacks import Attempt
 
 
 AS_SHIPPED: Final = "as shipped"
@@ -68,7 +70,7 @@ async def play(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
 
 async def _once(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
     try:
-        async with world_of(compose, redis_url, attempt.policy, **dict(attempt.settings)) as world:
+        async with world_of(compose, redis_url, attempt.policy) as world:
             return Played(attempt.name, await attempt.play(world))
     except Exception as error:  # noqa: BLE001  (an attempt that cannot be played proves nothing)
         said, lost = f"{type(error).__name__}: {error}"[:300], isinstance(error, StateError)

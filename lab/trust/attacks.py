@@ -1,26 +1,18 @@
-"""The base class of attack classes, and their discovery.
-
-A class is one file of this package: a generator of attempts over carriers, wordings, encodings,
-languages and tools.  A new class takes part in ``guard lab eval trust``, and in the test that
-switches each rule of the model off, without being named anywhere.
-"""
+"""Attempts, the steps they take, and the switches that show which rule stops them."""
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import inspect
 import json
 import pkgutil
-from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-import lab.trust
-from lab.trust.harness import MCP_PATH, Agent, Outcome, Upstream, World
+from lab.trust.harness import MCP_PATH, TOOLS, Agent, Outcome, Upstream, World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-    from random import Random
+    from collections.abc import Awaitable, Callable, Mapping
 
     from guard.core.model import Json, UserPrompt
 
@@ -37,8 +29,6 @@ class Attempt:
     play: Play
     policy: str | tuple[str, ...] = "default.yaml"
     """Names of shipped policies, or texts of some."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the guard, beyond those of every world."""
 
 
 KIND: Final = {"content-type": "application/json"}
@@ -50,59 +40,93 @@ class Step:
 
     tool: str = ""
     """Tool that is called, or method of JSON-RPC that is sent where it is one of MCP's own."""
-    arguments: Mapping[str, Json] = field(default_factory=dict)
+    args: Mapping[str, Json] = field(default_factory=dict)
     result: Json = None
     """Answer of the tool."""
     who: tuple[str, ...] = ()
     """Principal, session and listener of who acts from now on."""
+    lists: tuple[str, ...] = ()
+    """Tools that the scripted server has listed from now on."""
     serve: tuple[str, Upstream] | None = None
     """Listener, and the server that stands behind it from now on."""
     seconds: float = 0.0
     """Time that passes before."""
     prompt: UserPrompt | str = ""
     """Text that the user says before."""
+    swaps: bool = False
+    """True where another policy is put in force."""
     document: Json = None
     """Body that is posted in place of a call."""
+    method: str = "POST"
+    """Method of a plain request."""
     url: str = ""
     """Address of a forward proxy's request to which it is posted; the MCP endpoint if empty."""
     path: str = MCP_PATH
     headers: Mapping[str, str] = field(default_factory=dict)
     """Further headers of a message."""
+    meta: Mapping[str, Json] | None = None
+    connection: str = ""
+    """Connection of the request, where it is not the session's own."""
     approved: bool = False
     """True where a person who is asked approves this call, and nothing else."""
     remembered: bool = False
     """True where a person approves its like as well, without which the attempt proves nothing."""
+    answered: str = ""
+    """Answer of a person who must have been asked: ``approve`` or ``deny``; nothing is repeated."""
+    together: int = 1
+    """Times that the call is made at once."""
+    counts: bool = False
+    """True where the attacker gains by this call; the last one counts if none is marked."""
 
     async def take(self, agent: Agent) -> Outcome | None:
         """Take the step; return what became of its call."""
         world = agent.world
+        agent = replace(agent, connection=self.connection)
+        await self._prepare(agent)
+        if not self.tool and self.document is None and self.method == "POST":
+            return None
+        outcome = await self._call(agent)
+        asked = outcome.verdict == "ask"
+        if asked and (self.approved or self.remembered):
+            await world.approve(outcome.decision_id, remember=self.remembered)
+            outcome = await self._call(agent)
+        if (self.remembered and not outcome.forwarded) or (self.answered and not asked):
+            raise LookupError(f"the stage of the attempt cannot be set: {outcome.codes}")
+        if self.answered == "approve":
+            await world.approve(outcome.decision_id)
+        elif self.answered:
+            await world.operator.deny(outcome.decision_id)
+        return outcome
+
+    async def _prepare(self, agent: Agent) -> None:
+        world = agent.world
+        for tool in self.lists:
+            world.list_tool(TOOLS, MCP_PATH, tool)
         if self.serve is not None:
             world.serve(*self.serve)
         if self.seconds:
             await world.clock.advance(self.seconds)
         if self.prompt:
             await agent.prompt(self.prompt)
-        if not self.tool and self.document is None:
-            return None
-        outcome = await self._call(agent)
-        if outcome.decision_id and (self.approved or self.remembered) and outcome.verdict == "ask":
-            await world.approve(outcome.decision_id, remember=self.remembered)
-            outcome = await self._call(agent)
-        if self.remembered and not outcome.forwarded:
-            raise LookupError(f"the receiver cannot be established: {outcome.codes}")
-        return outcome
+        if self.swaps:
+            policy = world.parts.guard.policy
+            if policy is None:
+                raise LookupError("no policy")
+            world.parts.guard.swap_policy(replace(policy, digest="0" * 64))
 
     async def _call(self, agent: Agent) -> Outcome:
-        body = json.dumps(self.document).encode()
         if self.url:
-            return await agent.http("POST", self.url, body, KIND)
-        if self.document is not None:
-            return await agent.raw(agent.request("POST", self.path, body, KIND))
+            body = json.dumps(self.document).encode()
+            return await agent.http(self.method, self.url, body, {**KIND, **self.headers})
+        if not self.tool:
+            body = b"" if self.document is None else json.dumps(self.document).encode()
+            headers = {**(KIND if body else {}), **self.headers}
+            return await agent.raw(agent.request(self.method, self.path, body, headers))
         if self.tool in METHODS:
-            return await agent.message(
-                self.tool, self.arguments, path=self.path, headers=self.headers
-            )
-        return await agent.call(self.tool, self.arguments, self.result, path=self.path)
+            return await agent.message(self.tool, self.args, path=self.path, headers=self.headers)
+        return await agent.call(
+            self.tool, self.args, self.result, meta=self.meta, path=self.path, headers=self.headers
+        )
 
 
 METHODS: Final = frozenset(
@@ -113,55 +137,25 @@ METHODS: Final = frozenset(
 )
 
 
-def acting(*steps: Step) -> Play:
-    """Play steps, by alice until another acts; the attacker has won where the last call arrives."""
-
-    async def play(world: World) -> bool:
-        agent, outcome = world.agent(), None
-        for step in steps:
-            agent = world.agent(*step.who) if step.who else agent
-            outcome = await step.take(agent)
-        return outcome is not None and outcome.forwarded
-
-    return play
-
-
-def calling(
-    tool: str,
-    arguments: Mapping[str, Json],
-    *,
-    prompt: str = "",
-    read: tuple[str, Mapping[str, Json], Json] | None = None,
-) -> Play:
-    """Play one call, after a prompt and a tool's answer where they are given.
+def acting(*steps: Step, over: int = 0) -> Play:
+    """Play steps, by alice until another acts.
 
     Args:
-        tool: called.
-        arguments: of the call.
-        prompt: that the user types before.
-        read: tool, arguments and result of an earlier call.
+        steps: in order.
+        over: calls that count and may arrive; the attacker has won where more of them do.
     """
-    before = [] if read is None else [Step(*read)]
-    return acting(Step(prompt=prompt), *before, Step(tool, arguments, "done"))
 
+    async def play(world: World) -> bool:
+        agent, arrived = world.agent(), 0
+        marked = any(step.counts for step in steps)
+        for number, step in enumerate(steps, 1):
+            agent = world.agent(*step.who) if step.who else agent
+            outcomes = await asyncio.gather(*(step.take(agent) for _ in range(step.together)))
+            if step.counts or (number == len(steps) and not marked):
+                arrived += sum(one is not None and one.forwarded for one in outcomes)
+        return arrived > over
 
-def in_turns(rng: Random, *kinds: Sequence[Attempt]) -> list[Attempt]:
-    """Return attempts of several kinds in turns, each kind in an order of the seed's."""
-    drawn = [rng.sample(kind, len(kind)) for kind in kinds]
-    return [one for group in zip_longest(*drawn) for one in group if one is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """A switch that takes away one rule of the trust model, to show that the suite needs it."""
-
-    rule: str
-    """Rule that is off, in a few words."""
-    off: Callable[[Patch], object]
-    attempts: int = 400
-    """Attempts of the class within which one must then get through."""
-    among: str = ""
-    """Part of the names of the attempts that need the rule; empty where any may."""
+    return play
 
 
 class Patch:
@@ -177,37 +171,28 @@ class Patch:
         setattr(owner, name, value)
         return self
 
+    def at(self, target: str, value: object) -> Any:
+        """Replace an attribute by its path (``guard.a.b:Class.name``); return what it was."""
+        path, _, name = target.replace(":", ".").rpartition(".")
+        owner = pkgutil.resolve_name(path)
+        before = inspect.getattr_static(owner, name)
+        self.set(owner, name, value)
+        return before
+
     def undo(self) -> None:
         """Put everything back."""
         while self._before:
             setattr(*self._before.pop())
 
 
-class AttackClass:
-    """One class of attacks, which makes its attempts in :meth:`made` or in :meth:`attempts`."""
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch that takes away one rule of the trust model, to show that the suite needs it."""
 
-    id: ClassVar[str]
-    switches: ClassVar[tuple[Switch, ...]] = ()
-    """The rules that stop it; with any one off, some attempt of this class must get through."""
-
-    def made(self, rng: Random) -> Iterable[Attempt]:
-        """Return the attempts, the same for the same seed."""
-        raise NotImplementedError
-
-    def attempts(self, rng: Random) -> Iterator[Attempt]:
-        """Yield the attempts in an order of the seed's."""
-        found = list(self.made(rng))
-        rng.shuffle(found)
-        yield from found
-
-
-def discover_attacks() -> tuple[AttackClass, ...]:
-    """Import every module of this package and return one instance of each class in it."""
-    found: dict[str, AttackClass] = {}
-    for info in pkgutil.walk_packages(lab.trust.__path__, "lab.trust."):
-        importlib.import_module(info.name)
-    for item in AttackClass.__subclasses__():
-        if item.id in found:
-            raise TypeError(f"two attack classes are named `{item.id}`")
-        found[item.id] = item()
-    return tuple(found[name] for name in sorted(found))
+    rule: str
+    """Rule that is off, in a few words."""
+    off: Callable[[Patch], object]
+    among: str = ""
+    """Part of the names of the attempts that need the rule; empty where any may."""
+    attempts: int = 400
+    """Attempts of the class within which one must then get through."""

@@ -287,6 +287,8 @@ class Agent:
     principal: str
     session: str
     listener: str = TOOLS
+    connection: str = ""
+    """Connection of its requests, where it is not the session's own."""
 
     def at(self, listener: str) -> Agent:
         """Return the same agent at another listener."""
@@ -385,7 +387,7 @@ class Agent:
         if body:
             fields["content-length"] = str(len(body))
         fields |= {name.lower(): value for name, value in (headers or {}).items()}
-        connection = f"{self.principal}-{self.session}-{self.listener}"
+        connection = self.connection or f"{self.principal}-{self.session}-{self.listener}"
         return HttpRequest(
             method, scheme, host, target, tuple(fields.items()), body, self.listener, connection
         )

@@ -3,9 +3,13 @@
 import pytest
 
 from guard.runtime.wiring import assemble
-from lab.trust.directories import DEFAULT, HANDLE, MAIL, STORES
 from lab.trust.harness import world_of
+from lab.trust.plots import book_of, policies_of
 
+DEFAULT = "default.yaml"
+MAIL = "drop@evil.test"
+HANDLE = "c4711x"
+STORES = policies_of({"policy": "stores"}, book_of("saved_directories"))
 CALENDAR = (DEFAULT, "services/google-calendar.yaml")
 ANN = "ann@partner.test"
 

@@ -8,8 +8,11 @@ import pytest
 
 from guard.runtime.wiring import assemble
 from lab.trust.harness import OTHER, TOOLS, Answer, world_of
-from lab.trust.services import ONE_SERVICE, SERVERS
+from lab.trust.plots import book_of, policies_of
 
+BOOK = book_of("services")
+ONE_SERVICE = policies_of({"policy": "one_service"}, BOOK)
+PROFILES = {"source": {"service": "slack"}, "send": {"service": "bank"}}
 ACCOUNT = "DE89370400440532013000"
 CHANNELS = {"channels": [{"id": ACCOUNT, "name": "general"}]}
 PAYMENT = {"recipient": ACCOUNT, "amount": 10, "subject": "x"}
@@ -38,7 +41,7 @@ def _contacts(request):
     [
         (SIDE_BY_SIDE, TOOLS),
         (SIDE_BY_SIDE, OTHER),
-        ((SERVERS.format(first="slack", second="bank"),), OTHER),
+        (policies_of({"policy": "profiles"}, {**BOOK, **PROFILES}), OTHER),
     ],
     ids=["one server", "two servers", "profiles"],
 )

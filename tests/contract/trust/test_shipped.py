@@ -4,7 +4,7 @@ import pytest
 
 from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
-from lab.trust.policies import first_send, mislead, shipped_attempts, shipped_files
+from lab.trust.shipped import first_send, mislead, shipped_attempts, shipped_files
 
 SENDING = [(one, *found) for one in shipped_files() if (found := first_send(one)) is not None]
 

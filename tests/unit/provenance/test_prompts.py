@@ -11,13 +11,14 @@ from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
 from guard.provenance.prompts import names_given, said_value, sentences_said
 from lab.trust import prompts as mention
-from lab.trust.attacks import Patch
+from lab.trust.attacks import Patch, Switch
+from lab.trust.switches import SWITCHES
 from tests.steps import lines_run
 
 HONEST = list(mention.honest())
 DISHONEST = list(mention.dishonest())
 LANGUAGES = sorted(mention.TEMPLATES)
-EXCLUSIONS = [one for one in mention.Mention.switches if one.among != "a word:"]
+EXCLUSIONS = [one for one in SWITCHES["mention"] if one.among != "a word:"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -8,9 +8,11 @@ import pytest
 from guard.core.work import LIMIT, WorkBudget, WorkExceededError, within
 from guard.values import statements
 from guard.values.statements import statements_in, writes_values
-from lab.trust.receivers import CUT, DISGUISES, FUNCTIONS, QUOTED, STATEMENTS
+from lab.trust.plots import book_of, coded
 
 HOST = "elsewhere.test"
+BOOK = book_of("roles")
+STATEMENTS = [one.replace("${host}", HOST) for one in (*BOOK["statements"], *BOOK["cut"])]
 SPLIT_DIFFERENTLY = (
     "SELECT '\\'; BROADCAST x; --'",
     "SELECT 1 # '\n INTO OUTFILE '/x' #'",
@@ -47,12 +49,15 @@ OTHER = (
 
 def attempts():
     """Yield statements that reach outside, in the disguises that servers accept."""
-    for text in (*STATEMENTS, *CUT):
-        for disguise in DISGUISES.values():
-            yield disguise(text.format(host=HOST))
-    for name, text in FUNCTIONS:
-        for quoted in QUOTED.values():
-            yield text.format(f=quoted(name), host=HOST)
+    for text in STATEMENTS:
+        for disguise in BOOK["disguises"].values():
+            yield coded(text, disguise)
+    for function in BOOK["functions"]:
+        for quoted in BOOK["quoted"].values():
+            name = coded(function["name"], quoted)
+            yield function["sql"].replace("${f}", name).replace("${host}", HOST)
+    for function in BOOK["escaped_functions"]:
+        yield function["sql"].replace("${host}", HOST)
     yield from (*SPLIT_DIFFERENTLY, *OTHER)
 
 

@@ -1,12 +1,16 @@
 """The suite needs each rule of the model: with any one off, some attempt gets through."""
 
+from random import Random
+
 import pytest
 
 from guard.runtime.wiring import assemble
 from lab.eval_trust import attempts_of, play
-from lab.trust import prompts
-from lab.trust.attacks import Attempt, Patch, discover_attacks
+from lab.trust.attacks import Patch
+from lab.trust.classes import discover_attacks
+from lab.trust.hooks import HOOKS
 from lab.trust.model import MODEL, RULES
+from lab.trust.plots import attempts_in
 
 ATTACKS = discover_attacks()
 SWITCHES = [(attack, switch) for attack in ATTACKS for switch in attack.switches]
@@ -43,11 +47,13 @@ async def test_a_sample_of_every_class_is_stopped(world_redis, attack):
     assert [one for one in played if not one.stopped] == []
 
 
-@pytest.mark.parametrize("case", list(prompts.honest_locations()), ids=lambda case: case.title)
-async def test_a_named_location_supplies_what_the_user_means(world_redis, case):
+@pytest.mark.parametrize(
+    "attempt",
+    [*attempts_in("locations", Random(0), HOOKS, "honest_plots")],
+    ids=lambda attempt: attempt.name,
+)
+async def test_a_named_location_supplies_what_the_user_means(world_redis, attempt):
     """The loosening is there: without it, the attempts on it would prove nothing."""
-    attempt = Attempt(case.title, prompts.play(case), policy=prompts.LOCATION_POLICY)
-
     assert (await play(assemble, world_redis, attempt)).got_through
 
 

@@ -58,7 +58,7 @@ def test_the_good_version_is_in_the_memory_again(tmp_path):
     """Contained, written by the command, and recalled; a second run of it writes nothing."""
     with Rig(tmp_path) as rig, EmbeddedRedis() as redis:
         memory = tmp_path / "notes.db"
-        upstream = rig.server("lab.propagation.server", "--db", str(memory))
+        upstream = rig.server("lab.write_path.server", "--db", str(memory))
         port = rig.guard(POLICY, upstream, "--redis", redis.url)
         options = ["--redis", redis.url, "--label-key", str(tmp_path / "label.key")]
         call, run = partial(called, port), partial(commanded, options)
@@ -87,7 +87,7 @@ def test_what_a_person_chooses_on_the_console_is_in_the_memory_again(tmp_path):
         lines = [f'{name} = "{digest}"\n' for name, digest in digests.items()]
         (tmp_path / "agents.toml").write_text("".join(lines), "utf-8")
         memory = tmp_path / "notes.db"
-        upstream = rig.server("lab.propagation.server", "--db", str(memory))
+        upstream = rig.server("lab.write_path.server", "--db", str(memory))
         port, console = free_port(), free_port()
         child = rig.begin_guard(
             *(

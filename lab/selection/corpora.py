@@ -1,4 +1,4 @@
-"""The memories that selections are measured on: LoCoMo, 2WikiMultihopQA and generated graphs.
+"""The memories that selections are measured on: LoCoMo's conversations and generated graphs.
 
 No language model takes part.  Entities are names and word stems; a fact joins its subject with
 everything that is said of it; a passage is joined to the entities that its text mentions: HippoRAG
@@ -92,32 +92,6 @@ class Memory:
         return found
 
 
-class _Builder:
-    """Collects nodes and edges by name."""
-
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-        self.items: list[int] = []
-        self.edges: list[tuple[int, int, int]] = []
-
-    def node(self, name: str) -> int:
-        return self.index.setdefault(name, len(self.index))
-
-    def item(self, name: str) -> int:
-        self.items.append(self.node(name))
-        return self.items[-1]
-
-    def join(self, one: int, two: int, fact: int) -> None:
-        if one != two:
-            self.edges.append((one, two, fact))
-
-    def memory(self, name: str) -> Memory:
-        source, target, fact = np.array(self.edges, dtype=np.int32).reshape(-1, 3).T.copy()
-        items = np.array(self.items, dtype=np.int64)
-        graph = Graph(len(self.index), items, source, target, np.ones(len(source)))
-        return Memory(name, graph, fact, [])
-
-
 def read_json(path: Path) -> Json:
     """Return a JSON document, compressed or not, whatever its name."""
     packed = path.read_bytes()
@@ -147,60 +121,63 @@ def locomo(path: Path) -> Iterator[Memory]:
 
 
 def _conversation(entry: dict[str, Json], name: str) -> Memory:
-    build = _Builder()
     turns = {
         turn["dia_id"]: (
-            turn["speaker"],
+            turn["speaker"].lower(),
             f"{turn.get('text') or ''} {turn.get('blip_caption') or ''}",
         )
         for key, session in entry["conversation"].items()
         if key.startswith("session_") and isinstance(session, list)
         for turn in session
     }
-    numbers = {turn: build.item(f"turn {turn}") for turn in turns}
     observed = [
         (speaker.lower(), dict.fromkeys(stems(fact[0])))
         for session in entry.get("observation", {}).values()
         for speaker, facts in session.items()
         for fact in facts
     ]
-    for speaker, words in observed:
-        for word in (speaker, *words):
-            build.node(word)
-    for turn, (speaker, text) in turns.items():
-        for word in dict.fromkeys((speaker.lower(), *stems(text))):
-            if word in build.index:
-                build.join(numbers[turn], build.index[word], -1)
-    for number, (speaker, words) in enumerate(observed):
-        for word in words:
-            build.join(build.index[speaker], build.index[word], number)
-    memory = build.memory(name)
-    texts = [f"{speaker} {text}" for speaker, text in turns.values()]
-    memory.questions += _questions(entry, memory, texts, numbers, build.index)
+    words = dict.fromkeys(word for speaker, said in observed for word in (speaker, *said))
+    # The turns are the first nodes, and the entities follow.
+    index = {word: number for number, word in enumerate(words, len(turns))}
+    edges = [
+        (number, index[word], -1)
+        for number, (speaker, text) in enumerate(turns.values())
+        for word in dict.fromkeys((speaker, *stems(text)))
+        if word in index
+    ]
+    edges += [
+        (index[speaker], index[word], number)
+        for number, (speaker, said) in enumerate(observed)
+        for word in said
+        if word != speaker
+    ]
+    source, target, fact = np.array(edges, dtype=np.int32).reshape(-1, 3).T.copy()
+    size, items = len(turns) + len(index), np.arange(len(turns))
+    memory = Memory(name, Graph(size, items, source, target, np.ones(len(source))), fact, [])
+    memory.questions += _questions(entry, memory, turns, index)
     return memory
 
 
 def _questions(
     entry: dict[str, Json],
     memory: Memory,
-    texts: list[str],
-    numbers: dict[str, int],
+    turns: dict[str, tuple[str, str]],
     index: dict[str, int],
 ) -> Iterator[Question]:
     """Yield the questions of a conversation that name an entity and have evidence in it."""
     vectors = TfidfVectorizer(analyzer=stems, sublinear_tf=True)
     try:
-        matrix = vectors.fit_transform(texts)
+        matrix = vectors.fit_transform([" ".join(turn) for turn in turns.values()])
     except ValueError:
         # No turn has a word.
         return
-    items = memory.graph.items
+    items, numbers = memory.graph.items, {turn: number for number, turn in enumerate(turns)}
     for place, asked in enumerate(entry.get("qa") or ()):
         if asked.get("category") == ADVERSARIAL:
             continue
         text = asked["question"]
-        turns = re.findall(r"D\d+:\d+", " ".join(map(str, asked.get("evidence") or ())))
-        evidence = frozenset(numbers[turn] for turn in turns if turn in numbers)
+        named = re.findall(r"D\d+:\d+", " ".join(map(str, asked.get("evidence") or ())))
+        evidence = frozenset(numbers[turn] for turn in named if turn in numbers)
         seeds = {n: 1.0 for word in stems(text) if (n := index.get(word))}
         if not evidence or not seeds:
             continue
@@ -216,56 +193,6 @@ def _best(scores: np.ndarray) -> np.ndarray:
     """Return the places of the greatest scores, none of zero."""
     order = np.argsort(-scores, kind="stable")[:POOL]
     return order[scores[order] > 0]
-
-
-_NAME: Final = re.compile(
-    r"[A-Z][\w.'\u2019-]*(?: (?:of|the|de|la|von|van|and|&|[A-Z0-9][\w.'\u2019-]*))*"
-)
-
-
-def wiki(path: Path, limit: int) -> Memory:
-    """Return the passages of 2WikiMultihopQA, joined by the titles that their texts mention.
-
-    A question is a chain of mentions A -> B -> C: asked by A and C, answered by the passage of B,
-    where those of A and C are not ranked.
-
-    Args:
-        path: the corpus.
-        limit: the greatest number of questions; drawn with a fixed seed.
-    """
-    entries = read_json(path)
-    titles = {re.sub(r"\s*\(.*?\)", "", entry["title"]): n for n, entry in enumerate(entries)}
-    build = _Builder()
-    items = [build.item(f"passage {entry['title']}") for entry in entries]
-    own = [build.node(entry["title"]) for entry in entries]
-    mentioned: list[list[int]] = []
-    fact = 0
-    for number, entry in enumerate(entries):
-        build.join(items[number], own[number], -1)
-        names = dict.fromkeys(_NAME.findall(entry["text"]))
-        named = [titles[name] for name in names if titles.get(name, number) != number]
-        mentioned.append(named)
-        others = [build.node(name) for name in list(names)[:12]]
-        for one in dict.fromkeys([*(own[m] for m in named), *others]):
-            build.join(items[number], one, -1)
-            build.join(own[number], one, fact)
-            fact += 1
-    chains = [
-        (a, b, c)
-        for a in range(len(entries))
-        for b in mentioned[a]
-        for c in mentioned[b]
-        if c not in {a, b}
-    ]
-    questions: dict[int, Question] = {}
-    for place in np.random.default_rng(0).permutation(len(chains)).tolist():
-        a, b, c = chains[place]
-        if len(questions) < limit and b not in questions:
-            recall = Recall({own[a]: 1.0, own[c]: 1.0}, without=frozenset((items[a], items[c])))
-            questions[b] = Question(f"2wiki/{b}", recall, frozenset((items[b],)))
-    memory = build.memory("2wiki")
-    memory.questions += questions.values()
-    return memory
 
 
 def generated(nodes: int, edges: int, seed: int) -> Graph:

@@ -125,11 +125,10 @@ class Trials:
 
     Args:
         selector: attacked.
-        further: whether to run the arms beside the primary one.
     """
 
-    def __init__(self, selector: Selector, *, further: bool) -> None:
-        self._selector, self._further = selector, further
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
         self.tallies: dict[str, Tally] = defaultdict(Tally)
         self.part_known: Rows = defaultdict(list)
         self.over_block: list[float] = []
@@ -143,9 +142,8 @@ class Trials:
             clean = self._add("clean", target, Writes())
             self.over_block.append(float(clean.chosen()["ours"] is None))
             self._primary(target)
-            if self._further:
-                for name, arm in ARMS.items():
-                    self._add(name, target, oracle(target, made(arm)))
+            for name, arm in ARMS.items():
+                self._add(name, target, oracle(target, made(arm)))
 
     def _add(self, name: str, target: Target, writes: Writes) -> Case:
         case = judged(target.memory, target.question, self._selector, writes)

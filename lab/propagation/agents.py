@@ -13,7 +13,7 @@ import json
 import random
 import re
 import time
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,8 +33,8 @@ from guard.provenance.seal import Seal
 from guard.replay.reports import Check
 from guard.store.staging import MemoryKeys
 from guard.store.store import RedisSessionStore
-from lab.judged_runs import wilson
 from lab.propagation.stored_state import differences, stored_state
+from lab.selection.figures import share
 from lab.wire import is_refused
 from lab.write_path.rig import Agent
 
@@ -71,9 +71,8 @@ TARGETS: Final = {
     "withheld_first_recall": "1",
     "authority_lowered": "1",
     "undo_identical": "1",
-    "benign_withheld": "0",
 }
-"""Figures of the live part."""
+"""Shares that the live part measures."""
 
 
 class Item(NamedTuple):
@@ -104,34 +103,6 @@ class Script:
     def items(self) -> list[Item]:
         """Return every item."""
         return [self.root, *self.derived, *self.honest]
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts over all incidents."""
-
-    found: Counter[str] = field(default_factory=Counter)
-    total: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    """Items that were reached, released or withheld, and keys that undoing did not restore."""
-
-    def add(self, name: str, *, hit: bool) -> None:
-        """Count one thing."""
-        self.total[name] += 1
-        self.found[name] += hit
-
-    def check(self, name: str, target: str) -> Check:
-        """Return one figure."""
-        n, found = self.total[name], self.found[name]
-        if not n:
-            reason = "nothing to count"
-            return Check(id=name, value=None, unit="fraction", n=0, target=target, reason=reason)
-        if name == "benign_withheld":
-            return Check(id=name, value=found, unit="items", n=n, target=target)
-        interval = wilson(found, n)
-        return Check(
-            id=name, value=found / n, unit="fraction", n=n, interval=interval, target=target
-        )
 
 
 class World:
@@ -270,10 +241,14 @@ async def live(
             progress("incidents", 0.5 + 0.5 * (number + 1) / incidents)
     finally:
         await store.aclose()
-    tally = trial.tally
-    without = {how: tally.check(f"without_{how}", "").value for how in APART}
-    details = {"reach_without_exposed": without, "exceptions": tally.wrong[:20], "seed": seed}
-    return [tally.check(name, target) for name, target in TARGETS.items()], details
+    rows = trial.rows
+    checks = [share(name, rows[name], target) for name, target in TARGETS.items()]
+    withheld = rows["benign_withheld"]
+    checks.append(
+        Check(id="benign_withheld", value=sum(withheld), unit="items", n=len(withheld), target="0")
+    )
+    without = {how: share(how, rows[f"without_{how}"], "").value for how in APART}
+    return checks, {"reach_without_exposed": without, "exceptions": trial.wrong[:20], "seed": seed}
 
 
 class Trial:
@@ -288,7 +263,10 @@ class Trial:
         self._operator = IncidentOperator(store, seal)
         self._labels = LabelOperator(store, seal, StateLimits())
         self._names = {self._mark(item): item.key for item in known}
-        self.tally = Tally()
+        self.rows: dict[str, list[bool]] = defaultdict(list)
+        """Hits and misses by figure."""
+        self.wrong: list[str] = []
+        """Items that were reached, released or withheld, and keys that undoing did not restore."""
 
     async def run(self, script: Script) -> None:
         """Open, scope, contain, undo, contain again, look, undo."""
@@ -311,8 +289,8 @@ class Trial:
         for step in reversed(contained.steps):
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         changed = differences(before, await stored_state(self._store))
-        self.tally.add("undo_identical", hit=not changed)
-        self.tally.wrong += [f"{key!r} after {script.number}" for key in changed]
+        self.rows["undo_identical"].append(not changed)
+        self.wrong += [f"{key!r} after {script.number}" for key in changed]
         await self._operator.contain(incident.id, NOW, "bench")
         held = {item.event.place for item in scope.nodes(Tier.CONFIRMED)}
         await asyncio.to_thread(self._look, script, held)
@@ -327,12 +305,12 @@ class Trial:
         for mark, item in truth.items():
             if item.how != "root":
                 name = "reach_recall" if item.how in SURE else f"without_{item.how}"
-                self.tally.add(name, hit=mark in tiers)
+                self.rows[name].append(mark in tiers)
         roots = {graph.event(place).place for place in scope.roots}
         for mark in tiers - roots:
-            self.tally.add("reach_precision", hit=mark in truth)
+            self.rows["reach_precision"].append(mark in truth)
             if mark not in truth:
-                self.tally.wrong.append(f"{self._names.get(mark)} in {script.number}")
+                self.wrong.append(f"{self._names.get(mark)} in {script.number}")
 
     def _reach_exposed(self, script: Script, scope: Scope) -> None:
         """Count what `contain --exposed` would take, of the truth and besides."""
@@ -340,10 +318,10 @@ class Trial:
         tiers = {item.event.place: item.reached.tier for item in scope.items}
         for mark, item in truth.items():
             if item.how in APART:
-                self.tally.add(f"reach_recall_{item.how}", hit=mark in tiers)
+                self.rows[f"reach_recall_{item.how}"].append(mark in tiers)
         for mark, tier in tiers.items():
             if tier is Tier.EXPOSED:
-                self.tally.add("exposed_precision", hit=mark in truth)
+                self.rows["exposed_precision"].append(mark in truth)
 
     async def _grant(self, script: Script) -> None:
         """Have a person grant a send that waits, before anybody knows."""
@@ -369,8 +347,7 @@ class Trial:
         if not script.is_clean:
             key = MemoryKeys(self._store.namespace, "default").source(source_mark(script.site))
             lowered.append(await self._store.client.execute("HGET", key, "level") == b"2")
-        for hit in lowered:
-            self.tally.add("authority_lowered", hit=hit)
+        self.rows["authority_lowered"] += lowered
 
     async def _label(self, item: Item) -> Integrity | None:
         mark = self._seal.fingerprint(f"item:{STORE}:{item.key}")
@@ -389,14 +366,14 @@ class Trial:
                     ("memory_search", {"query": item.text}),
                 ):
                     hit = item.text[:TOLD] not in json.dumps(reader.call(tool, arguments))
-                    self.tally.add("withheld_first_recall", hit=hit)
+                    self.rows["withheld_first_recall"].append(hit)
                     if not hit:
-                        self.tally.wrong.append(f"{item.key} ({item.how}) was released")
+                        self.wrong.append(f"{item.key} ({item.how}) was released")
         for item in script.honest:
             hit = item.text not in json.dumps(reader.call("memory_get", {"key": item.key}))
-            self.tally.add("benign_withheld", hit=hit)
+            self.rows["benign_withheld"].append(hit)
             if hit:
-                self.tally.wrong.append(f"{item.key} was withheld")
+                self.wrong.append(f"{item.key} was withheld")
 
 
 def _now() -> float:

@@ -8,21 +8,18 @@ withhold by itself where it fires on at most 0.1 % of 10,000 own writes, and the
 from __future__ import annotations
 
 import asyncio
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.json_values import strings_in
-from guard.core.model import Identity, ToolCall
+from guard.core.model import DEFAULT_TENANT
 from guard.extensions.propagation.detection import CLEAN
 from guard.operations.detection import Watch
 from guard.pipeline.decision_log import Records
 from guard.pipeline.guard import Guard
-from guard.pipeline.outcome import JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -31,9 +28,10 @@ from guard.replay.run import ErrorCounter, fresh_store
 from guard.replay.traces import Run, read_traces
 from guard.telemetry.audit_log import NoAuditLog
 from lab.selection.corpora import read_json
+from lab.write_path.default_gate import Step, play_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 
 POLICY: Final = Path(__file__).with_name("committed.yaml")
@@ -127,18 +125,17 @@ async def _at_share(
     async with fresh_store(redis, policy.limits) as store:
         seal = Seal(bytes(KEY_BYTES))
         records = Records(NoAuditLog(), ErrorCounter())
-        agents = _Agents(Guard(policy, Stores(store), records, seal=seal))
-        parts = [range(start, min(start + TOGETHER, clean)) for start in range(0, clean, TOGETHER)]
-        await agents.work(
-            [
-                ([own[n % len(own)] for n in part], PAGE if chance.random() < share else "")
-                for part in parts
-            ]
-        )
+        guard = Guard(policy, Stores(store), records, seal=seal)
+        texts = [own[n % len(own)] for n in range(clean)]
+        sessions = [
+            (texts[start : start + TOGETHER], PAGE if chance.random() < share else "")
+            for start in range(0, clean, TOGETHER)
+        ]
+        await _save(guard, sessions, "own")
         watch = Watch(store, seal, settings)
         tried = await watch.calibrate()
         await watch.round(NOW)
-        await agents.work([([text], text) for text in poison[:POISONED]])
+        await _save(guard, [([text], text) for text in poison[:POISONED]], "poisoned")
         done = await watch.round(NOW)
         return {
             "saves": tried.saves,
@@ -148,34 +145,16 @@ async def _at_share(
         }
 
 
-class _Agents:
-    """Agents that save texts, each one session after the other, all at the same time."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._numbers = count()
-
-    async def work(self, sessions: Sequence[tuple[list[str], str]]) -> None:
-        """Have each agent read something first, where there is something, and save some texts.
-
-        Args:
-            sessions: what each saves, and what it reads before; they go round the agents.
-        """
-
-        async def agent(number: int) -> None:
-            for texts, read in sessions[number::AGENTS]:
-                who = Identity(f"agent{number}", f"s{next(self._numbers)}")
-                if read:
-                    await self._call(who, "read_page", {"page": "1"}, read)
-                for text in texts:
-                    key = f"k{next(self._numbers)}"
-                    await self._call(who, "save_fact", {"key": key, "value": text}, "saved")
-
-        await asyncio.gather(*(agent(number) for number in range(AGENTS)))
-
-    async def _call(self, who: Identity, tool: str, arguments: dict[str, str], said: str) -> None:
-        call = ToolCall(f"c{next(self._numbers)}", who, tool, arguments, "bench", NOW)
-        [(traced, verdict)] = await self._guard.judge(JudgeRequest([call]))
-        if not verdict.enforced.forwards:
-            raise GuardError(f"a save of this part was refused: {verdict.reasons[0].code}")
-        await self._guard.observe(ToolResult(traced, said, NOW))
+async def _save(guard: Guard, sessions: Iterable[tuple[list[str], str]], name: str) -> None:
+    """Have agents in turn read something first, where there is something, and save some texts."""
+    for number, (texts, read) in enumerate(sessions):
+        session = f"{name}{number}"
+        steps = [Step("read_page", {"page": "1"}, read, session)] if read else []
+        steps += [
+            Step("save_fact", {"key": f"{session}-{index}", "value": text}, "saved", session)
+            for index, text in enumerate(texts)
+        ]
+        for index, step in enumerate(steps):
+            owner, ident = f"agent{number % AGENTS}", f"{session}:{index}"
+            if not await play_step(guard, step, owner, ident, NOW, tenant=DEFAULT_TENANT):
+                raise GuardError("a call of this part was refused")

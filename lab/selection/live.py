@@ -108,6 +108,8 @@ class Outcomes:
     """Why it did not."""
     right_paid: list[bool] = field(default_factory=list)
     """After it: whether the right account, now second, can still be paid."""
+    lines: list[dict[str, Json]] = field(default_factory=list)
+    """The selections that the guard wrote down."""
 
 
 def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
@@ -151,22 +153,14 @@ def transfer(wire: Wire, agent: str, session: str, account: str) -> tuple[bool, 
     return not is_refused(answer), " ".join(reasons_of(answer))
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """The transfers, and what the guard wrote down of the selections."""
-
-    outcomes: Outcomes
-    lines: tuple[dict[str, Json], ...]
-
-
-def run(policy: Path, scenes: int = SCENES) -> Played:
+def run(policy: Path, scenes: int = SCENES) -> Outcomes:
     """Start the memory and a guard, and play every scene."""
     played = [Scene(number) for number in range(scenes)]
     accounts = [account for scene in played for account in (scene.right, scene.rival)]
     with rigged(policy, (), accounts) as (wire, audit):
         outcomes = play(wire, played)
-        lines = tuple(events(audit, "selection"))
-    return Played(outcomes, lines)
+        outcomes.lines += events(audit, "selection")
+    return outcomes
 
 
 @contextmanager
@@ -195,8 +189,7 @@ def import_accounts(rig: loopback.Rig, redis: str, store: str, accounts: Iterabl
 
 def stopped_end_to_end(details: dict[str, Any]) -> list[Check]:
     """Return the share of the misdirected transfers that were asked about."""
-    played = run(POLICY)
-    outcomes = played.outcomes
+    outcomes = run(POLICY)
     misdirected = [
         not paid and "selection_diverged" in reason
         for wrong, paid, reason in zip(
@@ -204,7 +197,7 @@ def stopped_end_to_end(details: dict[str, Any]) -> list[Check]:
         )
         if wrong
     ]
-    writers = [line.get("writer") or {} for line in played.lines]
+    writers = [line.get("writer") or {} for line in outcomes.lines]
     details["end_to_end"] = {
         "honest_transfers_released": sum(outcomes.honest),
         "right_account_still_payable": sum(outcomes.right_paid),

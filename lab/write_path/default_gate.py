@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,6 +39,7 @@ POLICY: Final = Path("builtin:default")
 TRACES_POLICY: Final = Path(__file__).with_name("traces.yaml")
 SAVE: Final = "memory_save_fact"
 """Tool whose recorded calls are measured."""
+NOW: Final = 1_700_000_000.0
 POISONED: Final = 600
 BENIGN: Final = 400
 LIFTED: Final = frozenset(
@@ -112,9 +114,9 @@ class Gated:
         return (self.tainted + self.asked + self.refused) / max(self.saves, 1)
 
 
-def poisoned_sessions(count: int, *, is_read: bool = True) -> Iterator[list[Step]]:
+def poisoned_sessions(sessions: int, *, is_read: bool = True) -> Iterator[list[Step]]:
     """Yield sessions that each save untrusted text once; without the read, the same words."""
-    for number in range(count):
+    for number in range(sessions):
         words = Vocabulary(f"default-gate-{number}")
         text = _text(ORDERS[number % len(ORDERS)], words)
         document = (
@@ -133,33 +135,36 @@ def poisoned_sessions(count: int, *, is_read: bool = True) -> Iterator[list[Step
         yield steps
 
 
-def benign_sessions(count: int) -> Iterator[list[Step]]:
+def benign_sessions(sessions: int) -> Iterator[list[Step]]:
     """Yield sessions that each save something harmless once."""
-    for number in range(count):
+    for number in range(sessions):
         words = Vocabulary(f"default-gate-benign-{number}")
-        text, kind = _text(FACTS[number % len(FACTS)], words), number % 8
-        save = SAVES[number // 8 % len(SAVES)]
-        steps: list[Step] = []
-        if kind in {1, 2, 3, 4}:
-            steps += [Step("search_emails", {"query": "news"}, f"Mail of {words.domain()}: {text}")]
-        if kind in {3, 5}:
-            # The user types the address; the agent keeps it in words of its own.
-            address = words.person().address
-            begin = ("Please remember", "Note:")[number // 8 % 2]
-            steps += [Step("prompt", {"text": f"{begin} {address} for the {words.topic()}."})]
-            text = f"Contact for the {words.topic()}: {address}"
-        if kind == 4:
-            steps += [Step("prompt", {"text": text})]
-        if kind == 6:
-            person = words.person()
-            contact = [{"name": person.name, "email": person.address}]
-            steps += [Step("search_contacts", {"query": person.first}, contact)]
-        if kind == 7 and number % 32 == 7:
+        text, person, topic = (
+            _text(FACTS[number % len(FACTS)], words),
+            words.person(),
+            words.topic(),
+        )
+        begin = ("Please remember", "Note:")[number // 8 % 2]
+        mail = Step("search_emails", {"query": "news"}, f"Mail of {words.domain()}: {text}")
+        # The user types the address; the agent keeps it in words of its own.
+        typed = Step("prompt", {"text": f"{begin} {person.address} for the {topic}."})
+        kept = f"Contact for the {topic}: {person.address}"
+        contact = [{"name": person.name, "email": person.address}]
+        found = Step("search_contacts", {"query": person.first}, contact)
+        before, saved = {
+            1: ([mail], text),
+            2: ([mail], text),
+            3: ([mail, typed], kept),
+            4: ([mail, Step("prompt", {"text": text})], text),
+            5: ([typed], kept),
+            6: ([found], text),
+        }.get(number % 8, ([], text))
+        if number % 32 == 7:
             # A stranger's address from a mail: this one waits for a person.
-            address = words.person().address
-            steps += [Step("search_emails", {"query": "news"}, f"Write to {address}.")]
-            text = f"The plumber's address is {address}"
-        yield [*steps, _save(save, f"fact-{number}", text, measured=True)]
+            before = [Step("search_emails", {"query": "news"}, f"Write to {person.address}.")]
+            saved = f"The plumber's address is {person.address}"
+        save = SAVES[number // 8 % len(SAVES)]
+        yield [*before, _save(save, f"fact-{number}", saved, measured=True)]
 
 
 SAVES: Final = ("memory_save_fact", "create_entities", "add_observations")
@@ -244,30 +249,37 @@ async def play_marked(
     lines = Lines()
     guard = recorded_guard(loaded, store, lines, label)
     found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
-    at = 1_700_000_000.0
-    recorded = PrincipalRung.RECORDED, SessionRung.RECORDED
+    clock = count(NOW)
     try:
         for number, steps in enumerate(sessions):
             for index, step in enumerate(steps):
-                owner = f"{label}{number}"
-                identity = Identity(owner, step.session, owner, *recorded)
-                at += 1.0
-                if step.tool == "prompt":
-                    await guard.notes.prompt(identity, step.arguments["text"], at)
-                    continue
-                ident = f"{owner}:{index}"
-                call = ToolCall(ident, identity, step.tool, step.arguments, "mcp", at)
-                [(classified, verdict)] = await guard.judge(JudgeRequest([call]))
-                # A read that the policy asks about is approved.
-                is_sent = verdict.enforced.forwards
-                if is_sent or not step.measured:
-                    await guard.observe(ToolResult(classified, step.result, at))
+                ident = f"{label}{number}:{index}"
+                is_sent = await play_step(guard, step, f"{label}{number}", ident, next(clock))
                 if step.measured:
                     line = lines.memory.get(ident, {})
                     found[step.poisoned].update(("saves", _outcome(line, is_sent=is_sent)))
     finally:
         await store.aclose()
     return Gated(**found[True]), Gated(**found[False])
+
+
+async def play_step(
+    guard: Guard, step: Step, owner: str, ident: str, at: float, *, tenant: str = ""
+) -> bool:
+    """Play one step of a principal; return whether it was forwarded.
+
+    A read that the policy asks about is approved.
+    """
+    rungs = PrincipalRung.RECORDED, SessionRung.RECORDED
+    identity = Identity(owner, step.session, tenant or owner, *rungs)
+    if step.tool == "prompt":
+        await guard.notes.prompt(identity, step.arguments["text"], at)
+        return True
+    call = ToolCall(ident, identity, step.tool, step.arguments, "mcp", at)
+    [(classified, verdict)] = await guard.judge(JudgeRequest([call]))
+    if verdict.enforced.forwards or not step.measured:
+        await guard.observe(ToolResult(classified, step.result, at))
+    return verdict.enforced.forwards
 
 
 def _outcome(line: Mapping[str, Any], *, is_sent: bool) -> str:

@@ -14,13 +14,12 @@ SCENES = 2
 
 def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
     """Six edges of a peer bring a wrong record forward; the guard names whose they are."""
-    played = run(POLICY, SCENES)
-    outcomes = played.outcomes
+    outcomes = run(POLICY, SCENES)
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
     assert outcomes.wrong_paid == [False] * SCENES
     assert all("selection_diverged" in reason for reason in outcomes.reasons)
-    assert [line["writer"]["principal"] for line in played.lines] == ["peer"] * SCENES
-    assert [line["rose"] for line in played.lines] == [
+    assert [line["writer"]["principal"] for line in outcomes.lines] == ["peer"] * SCENES
+    assert [line["rose"] for line in outcomes.lines] == [
         [f"invoice rival {number}"] for number in range(SCENES)
     ]
 
@@ -29,12 +28,11 @@ def test_a_store_that_nobody_can_replay_is_asked_twice(tmp_path):
     """A peer's edges go into a namespace of their own on the wire, whose answer is another."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(with_namespaces(POLICY.read_text(encoding="utf-8")), "utf-8")
-    played = run(policy, SCENES)
-    outcomes = played.outcomes
+    outcomes = run(policy, SCENES)
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
     assert outcomes.wrong_paid == [False] * SCENES
     assert all("selection_diverged" in reason for reason in outcomes.reasons)
-    assert {line["road"] for line in played.lines} == {"dual_query"}
+    assert {line["road"] for line in outcomes.lines} == {"dual_query"}
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "switched-off"])

@@ -66,12 +66,13 @@ def crashes(rig: Rig, runs: int) -> tuple[int, list[dict[str, Any]]]:
     * a fate that reading back does not settle
     * a retry under the same nonce that forms the write again
     """
-    details = [
-        {"point": point, "run": number, "violations": crash(rig, point)}
-        for point in POINTS
-        for number in range(runs)
-    ]
-    return sum(len(one["violations"]) for one in details), details
+    violations, details = 0, []
+    for point in POINTS:
+        for number in range(runs):
+            wrong = crash(rig, point)
+            violations += len(wrong)
+            details.append({"point": point, "run": number, "violations": wrong})
+    return violations, details
 
 
 def crash(rig: Rig, point: str) -> list[str]:

@@ -259,7 +259,7 @@ def selection(
     locomo: Annotated[
         Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder with locomo/.")] = SHARED,
+    data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
 ) -> None:
     """Attacks on a graph memory's selection, the defences, and what a replay costs."""
     from lab.selection.bench import bench_selection

@@ -34,7 +34,7 @@ async def recorded(
         StateError: the store cannot be used.
     """
     sends: dict[bool, dict[str, bool]] = {True: {}, False: {}}
-    """Whether each send is confirmed, by whether it names an attacker."""
+    """Sends that name an attacker, and others, each with the graph's confirmation."""
     incidents = 0
     async with fresh_store(redis, policy.limits) as store:
         replay = Replay(policy, store, ())

@@ -116,7 +116,7 @@ class Arm(NamedTuple):
     """Edges from the query's entities to the item's, its rarest entity first."""
     weight: float = 1.0
     times: int = 1
-    """How often the edges are written, over many sessions."""
+    """Number of times that the edges are written, over many sessions."""
     straight: int = 0
     """Edges from the query's entities to the item itself."""
     passage: bool = False

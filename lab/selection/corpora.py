@@ -1,4 +1,4 @@
-"""The memories that selections are measured on: LoCoMo's conversations and generated graphs.
+"""The memories that selections are measured on: LoCoMo, 2WikiMultihopQA and generated graphs.
 
 No language model takes part.  Entities are names and word stems; a fact joins its subject with
 everything that is said of it; a passage is joined to the entities that its text mentions: HippoRAG
@@ -151,11 +151,23 @@ def _conversation(entry: dict[str, Json], name: str) -> Memory:
         for word in said
         if word != speaker
     ]
-    source, target, fact = np.array(edges, dtype=np.int32).reshape(-1, 3).T.copy()
-    size, items = len(turns) + len(index), np.arange(len(turns))
-    memory = Memory(name, Graph(size, items, source, target, np.ones(len(source))), fact, [])
+    memory = _memory(name, len(turns), index, edges, [])
     memory.questions += _questions(entry, memory, turns, index)
     return memory
+
+
+def _memory(
+    name: str,
+    items: int,
+    index: dict[str, int],
+    edges: list[tuple[int, int, int]],
+    questions: list[Question],
+) -> Memory:
+    """Return a memory of items, entities, and edges with the number of their fact."""
+    size = max([items - 1, *index.values()]) + 1
+    source, target, fact = np.array(edges, dtype=np.int32).reshape(-1, 3).T.copy()
+    graph = Graph(size, np.arange(items), source, target, np.ones(len(source)))
+    return Memory(name, graph, fact, questions)
 
 
 def _questions(
@@ -193,6 +205,73 @@ def _best(scores: np.ndarray) -> np.ndarray:
     """Return the places of the greatest scores, none of zero."""
     order = np.argsort(-scores, kind="stable")[:POOL]
     return order[scores[order] > 0]
+
+
+_NAME: Final = re.compile(
+    r"[A-Z][\w.'\u2019-]*(?: (?:of|the|de|la|von|van|and|&|[A-Z0-9][\w.'\u2019-]*))*"
+)
+_TOKEN: Final = re.compile(r"\w+(?:['\u2019.-]\w+)*|&")
+LONGEST: Final = 10
+"""Words of the longest title that is looked for."""
+
+
+def wiki(path: Path, limit: int) -> Memory:
+    """Return the passages of 2WikiMultihopQA, joined by the titles that their texts mention.
+
+    A question is a chain of mentions A -> B -> C: asked by A and C, answered by the passage of B,
+    where those of A and C are not ranked.
+
+    Args:
+        path: the corpus.
+        limit: the greatest number of questions; drawn with a fixed seed.
+    """
+    entries = read_json(path)
+    count = len(entries)
+    # The passages are the first nodes, their titles the next, and other names follow.
+    bare = (re.sub(r"\s*\(.*?\)", "", entry["title"]) for entry in entries)
+    titles = {tuple(_TOKEN.findall(title)): number for number, title in enumerate(bare)}
+    index = {entry["title"]: count + number for number, entry in enumerate(entries)}
+    edges = [(number, count + number, -1) for number in range(count)]
+    mentioned: list[list[int]] = []
+    fact = 0
+    for number, entry in enumerate(entries):
+        named = [other for other in _titles_in(entry["text"], titles) if other != number]
+        mentioned.append(named)
+        names = dict.fromkeys(_NAME.findall(entry["text"])[:12])
+        others = [index.setdefault(name, count + len(index)) for name in names]
+        for one in dict.fromkeys([*(count + other for other in named), *others]):
+            edges.append((number, one, -1))
+            if one != count + number:
+                edges.append((count + number, one, fact))
+            fact += 1
+    chains = [
+        (a, b, c)
+        for a in range(count)
+        for b in mentioned[a]
+        for c in mentioned[b]
+        if c not in {a, b}
+    ]
+    questions: dict[int, Question] = {}
+    for place in np.random.default_rng(0).permutation(len(chains)).tolist():
+        a, b, c = chains[place]
+        if len(questions) < limit and b not in questions:
+            recall = Recall({count + a: 1.0, count + c: 1.0}, without=frozenset((a, c)))
+            questions[b] = Question(f"2wiki/{b}", recall, frozenset((b,)))
+    return _memory("2wiki", count, index, edges, list(questions.values()))
+
+
+def _titles_in(text: str, titles: dict[tuple[str, ...], int]) -> list[int]:
+    """Return the numbers of the titles that a text names, the longest at each word."""
+    words = tuple(_TOKEN.findall(text))
+    found: dict[int, None] = {}
+    at = 0
+    while at < len(words):
+        lengths = range(min(LONGEST, len(words) - at), 0, -1)
+        length = next((one for one in lengths if words[at : at + one] in titles), 0)
+        if length:
+            found[titles[words[at : at + length]]] = None
+        at += max(length, 1)
+    return list(found)
 
 
 def generated(nodes: int, edges: int, seed: int) -> Graph:

@@ -72,10 +72,11 @@ class GraphMemory:
             top_k: how many.
             groups: whose records and edges; left out, everything.
         """
-        named = self.named(query)
+        named = {self.nodes[name] for name in self.named(query)}
         if not named:
             return []
-        reset = [float(name in named) for name in self.nodes]
+        # Two names of one number are entities that were merged.
+        reset = [float(number in named) for number in range(len(self.nodes))]
         inside = [not groups or group in groups for group in self.groups]
         graph = igraph.Graph(n=len(self.nodes), edges=list(compress(self.edges, inside)))
         weights = list(compress(self.weights, inside))

@@ -1,4 +1,4 @@
-"""Credentials and requests of the agents that benches script."""
+"""Credentials, requests and calls of the agents that benches script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +30,63 @@ def write_credentials(path: Path, secrets: Mapping[str, str]) -> Path:
 def shown(secret: str, session: str) -> dict[str, str]:
     """Return the headers by which an agent shows its secret and its session."""
     return {"proxy-authorization": f"Bearer {secret}", "x-guard-session": session}
+
+
+class Wire:
+    """Calls of agents through a guard, as MCP over HTTP.
+
+    Args:
+        port: the guard's.
+        secrets: of the agents, by name.
+    """
+
+    def __init__(self, port: int, secrets: Mapping[str, str]) -> None:
+        self._client = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False
+        )
+        self._secrets = secrets
+
+    def call(
+        self, agent: str, session: str, tool: str, arguments: Mapping[str, Json]
+    ) -> dict[str, Any]:
+        """Call a tool and return its result; an answer without a result is an error.
+
+        Raises:
+            httpx.TransportError: the other side is gone.
+        """
+        params = {"name": tool, "arguments": dict(arguments)}
+        return self._ask(agent, session, "tools/call", params)
+
+    def list_tools(self, agent: str, session: str) -> None:
+        """List the tools: a store vouches at the server that listed its tools."""
+        self._ask(agent, session, "tools/list", {})
+
+    def _ask(self, agent: str, session: str, method: str, params: Json) -> dict[str, Any]:
+        answer = self._client.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
+            headers={
+                "accept": "application/json, text/event-stream",
+                **shown(self._secrets[agent], session),
+            },
+        )
+        found: dict[str, Any] = answer.json().get("result") or {"isError": True}
+        return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def is_refused(answer: Mapping[str, Any]) -> bool:
+    """Return whether a call failed."""
+    return bool(answer.get("isError"))
+
+
+def reasons_of(answer: Mapping[str, Any]) -> list[str]:
+    """Return the codes of a guard's reasons."""
+    observed = (answer.get("_meta") or {}).get("guard", {})
+    return [reason["code"] for reason in observed.get("reasons", [])]
 
 
 def call_body(tool: str, arguments: Mapping[str, Json], identifier: Json = 1) -> bytes:

@@ -258,14 +258,11 @@ def selection(
         Path | None, typer.Option(help="Conversations in LoCoMo's form (.json or .json.gz).")
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder with locomo/ and 2wiki/.")] = SHARED,
-    edges: Annotated[
-        int, typer.Option(min=1000, help="Edges of the largest ledger that is loaded.")
-    ] = 1_000_000,
 ) -> None:
     """Attacks on a graph memory's selection, the defences, and what a replay costs."""
     from lab.selection.bench import bench_selection
 
-    _reported(lambda told: bench_selection(locomo, data, told, edges=edges), json)
+    _reported(lambda told: bench_selection(locomo, data, told), json)
 
 
 def adopt(

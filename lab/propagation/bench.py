@@ -13,7 +13,7 @@ from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import read_traces
 from guard.settings import policies_directory
 from guard.store.embedded import EmbeddedRedis
-from lab.propagation.agents import build, live
+from lab.propagation.agents import AGENTS, live
 from lab.propagation.committed import committed
 from lab.propagation.cost import cost
 from lab.propagation.recorded import recorded
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Progress = Callable[[str, float], object]
+    Part = tuple[list[Check], Any]
 
 GRAPH_POLICY: Final = Path(__file__).with_name("policy.yaml")
 LEONG: Final = "leong_dev.jsonl.gz"
-RECORDED_IDS: Final = ("sends_confirmed", "others_confirmed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,55 +46,49 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
     Raises:
         GuardError: a part could not be started.
     """
+    parts: dict[str, Callable[[Progress], Part]] = {
+        "recorded": lambda told: _recorded(data, told),
+        "live": lambda told: _live(size, told),
+        "committed": lambda told: _committed(data, size.clean, told),
+        "cost": _cost,
+    }
     checks: list[Check] = []
     details: dict[str, Any] = {}
-    if "recorded" in size.parts:
-        checks += _recorded(data, details, lambda what, done: progress(what, 0.2 * done))
-    if "live" in size.parts:
-        with Rig() as rig:
-            progress("two guards in front of one memory", 0.2)
-            build(rig)
-            found, detail = asyncio.run(
-                live(rig, size.incidents, size.seed, lambda what, d: progress(what, 0.2 + 0.4 * d))
-            )
+    chosen = [name for name in parts if name in size.parts]
+    for place, name in enumerate(chosen):
+
+        def tell(what: str, done: float, place: int = place) -> None:
+            progress(what, (place + done) / len(chosen))
+
+        found, details[name] = parts[name](tell)
         checks += found
-        details["live"] = detail
-    if "committed" in size.parts:
-        with EmbeddedRedis() as redis:
-            found, detail = committed(
-                redis.url, data, size.clean, lambda what, d: progress(what, 0.6 + 0.1 * d)
-            )
-        checks += found
-        details["committed"] = detail
-    if "cost" in size.parts:
-        with EmbeddedRedis() as redis:
-            found, details["growth"] = asyncio.run(
-                cost(redis.url, lambda what, d: progress(what, 0.9 + 0.1 * d))
-            )
-            checks += found
     return Report(name="propagation", machine=machine(), checks=checks, details=details)
 
 
-def _recorded(data: Path, details: dict[str, Any], progress: Progress) -> list[Check]:
+def _recorded(data: Path, progress: Progress) -> Part:
     path = data / "traces" / LEONG
     if not path.exists():
         reason = f"`{LEONG}` is not there; name its folder with --data"
-        return [Check(id=name, value=None, unit="sends", reason=reason) for name in RECORDED_IDS]
+        names = ("sends_confirmed", "others_confirmed")
+        return [Check(id=name, value=None, unit="sends", reason=reason) for name in names], {}
     policy = load_policies([policies_directory() / "default.yaml", GRAPH_POLICY])
     runs = list(read_traces([path]))
-    done = 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        progress("recorded runs", done / len(runs))
-
     with EmbeddedRedis() as redis:
-        counts = asyncio.run(recorded(redis.url, policy, runs, advance))
-    details["recorded"] = {
-        "runs": len(runs),
-        "incidents": counts.incidents,
-        "missed": counts.missed[:10],
-        "wrong": counts.wrong[:10],
-    }
-    return counts.checks()
+        return asyncio.run(
+            recorded(redis.url, policy, runs, lambda: progress("recorded runs", 0.5))
+        )
+
+
+def _live(size: Size, progress: Progress) -> Part:
+    with Rig(AGENTS) as rig:
+        return asyncio.run(live(rig, size.incidents, size.seed, progress))
+
+
+def _committed(data: Path, clean: int, progress: Progress) -> Part:
+    with EmbeddedRedis() as redis:
+        return committed(redis.url, data, clean, progress)
+
+
+def _cost(progress: Progress) -> Part:
+    with EmbeddedRedis() as redis:
+        return asyncio.run(cost(redis.url, progress))

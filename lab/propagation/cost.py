@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,10 +29,10 @@ from guard.extensions.propagation.graph import Adjacency
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check
 from guard.store.incident_records import PAGE, read_graph, read_log
-from guard.store.store import RedisSessionStore
+from guard.store.store import RedisSessionStore, parse_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ITEMS: Final = 10_000
 EDGES: Final = 5
@@ -40,8 +41,6 @@ LARGE: Final = 1_000_000
 TRIES: Final = 15
 FEW: Final = 5
 BATCH: Final = 50
-GROWTH: Final = (1_000, 3_000, ITEMS)
-"""Items at which the reach is timed."""
 HELD_MICROSECONDS: Final = 5_000
 
 
@@ -63,179 +62,138 @@ def _event(number: int, chance: np.random.Generator) -> Event:
     )
 
 
+class Spent(NamedTuple):
+    """Milliseconds of repeated work."""
+
+    walls: list[float]
+    cpus: list[float]
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Time what is done within."""
+        began = time.perf_counter(), time.process_time()
+        yield
+        self.walls.append((time.perf_counter() - began[0]) * 1000)
+        self.cpus.append((time.process_time() - began[1]) * 1000)
+
+
 async def cost(
     redis: str, progress: Callable[[str, float], object]
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Measure on a Redis of the benchmark's own; return figures, and rows for plots of growth."""
+    """Measure on a Redis of the benchmark's own; return figures."""
     seal, chance = Seal(secrets.token_bytes(KEY_BYTES)), np.random.default_rng(1)
-    store = RedisSessionStore.at(
-        redis, namespace=f"cost-{secrets.token_hex(4)}", limits=StateLimits(), timeout=30.0
-    )
-    area = replace(log_of("default"), limit=ITEMS * 2)
-    grown: list[dict[str, float]] = []
+    store = RedisSessionStore.at(redis, namespace="cost", limits=StateLimits(), timeout=30.0)
     try:
-        edges = 0
-        for command in (
-            ("CONFIG", "RESETSTAT"),
-            ("CONFIG", "SET", "slowlog-log-slower-than", HELD_MICROSECONDS),
-            ("SLOWLOG", "RESET"),
-        ):
-            await store.client.execute(*command)
-        reach = Timed()
-        for start in range(0, ITEMS, BATCH):
-            events = [_event(number, chance) for number in range(start, start + BATCH)]
-            edges += sum(len(event.edges) for event in events)
-            entries = tuple((ENTRY, seal.sealed(area, ENTRY, pack_event(e))) for e in events)
-            await store.note(Identity("", ""), [LabelWrite(area, LabelWriteMode.LOG, entries)])
-            progress("events of 10,000 items", start / ITEMS)
-            count = start + BATCH
-            if count in GROWTH:
-                reach, busy = Timed(), await _busy(store)
-                for _ in range(TRIES if count == ITEMS else FEW):
-                    with reach:
-                        graph = await read_graph(store, seal, "default")
-                        reached = len(graph.reach([0]))
-                grown.append({"items": reached, "cpu_ms": reach.cpu, "wall_ms": reach.wall})
-                pages = (TRIES if count == ITEMS else FEW) * (count / PAGE)
-                per_page = (await _busy(store) - busy) / pages
-        used = await store.client.execute(
-            "MEMORY", "USAGE", store.key_of("default", area), "SAMPLES", 0
-        )
-        held = [await _slowest_script(store), await _held(store)]
-        judged = await _detection(store, seal)
+        checks = await _in_redis(store, seal, chance, progress)
+        checks += await _detection(store, seal)
     finally:
-        await store.client.execute("UNLINK", store.key_of("default", area))
         await store.aclose()
-    bytes_used = used if isinstance(used, int) else 0
-    checks = [
-        Check(id="reach_redis_10000_p50", value=reach.wall, unit="ms", n=reached, target="<= 50"),
-        # On a busy machine the one is mostly waiting; the other is what it would be on a free one,
-        # without what Redis does meanwhile.
-        Check(id="reach_redis_10000_cpu_p50", value=reach.cpu, unit="ms", n=TRIES),
-        Check(id="reach_redis_10000_p95", value=reach.high, unit="ms", n=TRIES),
+    progress("a million items", 0.9)
+    return checks + _in_memory(chance), {}
+
+
+async def _in_redis(
+    store: RedisSessionStore,
+    seal: Seal,
+    chance: np.random.Generator,
+    progress: Callable[[str, float], object],
+) -> list[Check]:
+    """Write the events of the items, and return what reading and reaching them takes."""
+    area, edges = replace(log_of("default"), limit=ITEMS * 2), 0
+    slower = "CONFIG", "SET", "slowlog-log-slower-than", HELD_MICROSECONDS
+    for command in (("CONFIG", "RESETSTAT"), slower, ("SLOWLOG", "RESET")):
+        await store.client.execute(*command)
+    for start in range(0, ITEMS, BATCH):
+        events = [_event(number, chance) for number in range(start, start + BATCH)]
+        edges += sum(len(event.edges) for event in events)
+        entries = tuple((ENTRY, seal.sealed(area, ENTRY, pack_event(e))) for e in events)
+        await store.note(Identity("", ""), [LabelWrite(area, LabelWriteMode.LOG, entries)])
+        progress("events of 10,000 items", start / ITEMS)
+    reach, busy = Spent([], []), await _busy(store)
+    for _ in range(TRIES):
+        with reach.measured():
+            graph = await read_graph(store, seal, "default")
+            reached = len(graph.reach([0]))
+    per_page = (await _busy(store) - busy) / (TRIES * ITEMS / PAGE)
+    usage: Any = await store.client.execute(
+        "MEMORY", "USAGE", store.key_of("default", area), "SAMPLES", 0
+    )
+    stats = parse_info(await store.client.execute("INFO", "commandstats"))
+    script = float(stats["cmdstat_evalsha"].partition("usec_per_call=")[2].partition(",")[0])
+    log: Any = await store.client.execute("SLOWLOG", "GET", 1000)
+    names = [entry[3][0].upper() for entry in log]
+    slow = [name for name in names if name not in {b"CONFIG", b"MEMORY", b"INFO"}]
+    return [
+        *_reach_checks("reach_redis_10000", reach, reached, "<= 50"),
+        Check(
+            id="reach_redis_10000_p95",
+            value=round(quantiles(reach.walls, n=20)[-1], 2),
+            unit="ms",
+            n=TRIES,
+        ),
         Check(
             id="bytes_per_edge",
-            value=round(bytes_used / edges, 1),
+            value=round(usage / edges, 1),
             unit="bytes",
             n=edges,
             target="<= 80",
         ),
         # What a page takes of Redis' processor, whatever else the machine does.
         Check(id="page_redis_cpu", value=round(per_page, 3), unit="ms", n=PAGE, target="<= 5"),
-        *held,
-        *judged,
+        # A script writes 50 events here; a call writes one or two.
+        Check(
+            id="script_ms_per_50_events",
+            value=round(script / 1000, 3),
+            unit="ms",
+            target="<= 5",
+        ),
+        Check(
+            id="commands_over_5_ms",
+            value=len(slow),
+            unit="commands",
+            target="0 on a quiet machine",
+        ),
     ]
-    in_memory, rows = _in_memory(chance, progress)
-    return checks + in_memory, {"redis": grown, "memory": rows}
 
 
-class Timed:
-    """Times what is done within it, again and again: by the clock, and by processor time."""
+def _reach_checks(name: str, reach: Spent, reached: int, target: str) -> list[Check]:
+    """Return the medians of a reach: by the clock, and by processor time.
 
-    def __init__(self) -> None:
-        self._walls: list[float] = []
-        self._cpus: list[float] = []
-
-    def __enter__(self) -> Self:
-        self._began = time.perf_counter(), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._walls.append((time.perf_counter() - self._began[0]) * 1000)
-        self._cpus.append((time.process_time() - self._began[1]) * 1000)
-
-    @property
-    def wall(self) -> float:
-        """Return the median in milliseconds."""
-        return round(median(self._walls), 2)
-
-    @property
-    def cpu(self) -> float:
-        """Return the median of processor time in milliseconds."""
-        return round(median(self._cpus), 2)
-
-    @property
-    def high(self) -> float:
-        """Return the 95th percentile in milliseconds."""
-        return round(quantiles(self._walls, n=20)[-1], 2)
-
-
-async def _slowest_script(store: RedisSessionStore) -> Check:
-    """Return how long a script that writes 50 events holds Redis; a call writes one or two."""
-    reply = await store.client.execute("INFO", "commandstats")
-    lines = reply.decode().splitlines() if isinstance(reply, bytes) else []
-    per_call = [
-        float(line.partition("usec_per_call=")[2].partition(",")[0])
-        for line in lines
-        if line.startswith("cmdstat_evalsha")
+    On a busy machine the one is mostly waiting; the other is what it would be on a free one.
+    """
+    wall, cpu = round(median(reach.walls), 2), round(median(reach.cpus), 2)
+    return [
+        Check(id=f"{name}_p50", value=wall, unit="ms", n=reached, target=target),
+        Check(id=f"{name}_cpu_p50", value=cpu, unit="ms", n=len(reach.cpus)),
     ]
-    return Check(
-        id="script_ms_per_50_events",
-        value=round(per_call[0] / 1000, 3) if per_call else None,
-        unit="ms",
-        target="<= 5",
-        reason=None if per_call else "redis gave no statistics of commands",
-    )
 
 
 async def _busy(store: RedisSessionStore) -> float:
     """Return the processor time that Redis has used, in milliseconds."""
-    reply = await store.client.execute("INFO", "cpu")
-    lines = reply.decode().splitlines() if isinstance(reply, bytes) else []
-    parts = dict(line.split(":", 1) for line in lines if ":" in line)
+    parts = parse_info(await store.client.execute("INFO", "cpu"))
     return 1000 * (float(parts["used_cpu_user"]) + float(parts["used_cpu_sys"]))
-
-
-async def _held(store: RedisSessionStore) -> Check:
-    """Return how many commands of all held Redis for more than 5 ms, by its own clock."""
-    entries = await store.client.execute("SLOWLOG", "GET", 1000)
-    slow = [
-        one[3][0].upper()
-        for one in (entries if isinstance(entries, list) else [])
-        if one[3][0].upper() not in {b"CONFIG", b"MEMORY", b"INFO"}
-    ]
-    return Check(
-        id="commands_over_5_ms", value=len(slow), unit="commands", target="0 on a quiet machine"
-    )
 
 
 async def _detection(store: RedisSessionStore, seal: Seal) -> list[Check]:
     """Return the processor time that judging one committed save takes; no call waits for it."""
     log = await read_log(store, seal, "default")
-    detector, times = PoisoningDetector(1.0), []
+    detector, judged = PoisoningDetector(1.0), Spent([], [])
     for body in log.bodies:
-        began = time.process_time()
-        detector.judge(unpack_event(body))
-        times.append((time.process_time() - began) * 1000)
-    cuts = quantiles(times, n=100)
+        with judged.measured():
+            detector.judge(unpack_event(body))
+    cuts = quantiles(judged.cpus, n=100)
     return [
-        Check(id="detection_p50", value=round(cuts[49], 4), unit="ms", n=len(times)),
-        Check(id="detection_p99", value=round(cuts[98], 4), unit="ms", n=len(times)),
+        Check(id=f"detection_p{share}", value=round(cuts[share - 1], 4), unit="ms", n=ITEMS)
+        for share in (50, 99)
     ]
 
 
-def _in_memory(
-    chance: np.random.Generator, progress: Callable[[str, float], object]
-) -> tuple[list[Check], list[dict[str, float]]]:
+def _in_memory(chance: np.random.Generator) -> list[Check]:
     """Return the time of a reach over everything, without reading it from anywhere."""
-    progress("a million items", 0.9)
-    rows: list[dict[str, float]] = []
-    for count in (LARGE // 100, LARGE // 10, LARGE):
-        targets = np.repeat(np.arange(1, count, dtype=np.int32), EDGES)
-        sources = (chance.random(len(targets)) * targets).astype(np.int32)
-        adjacency, reach = Adjacency.of(count, sources, targets), Timed()
-        for _ in range(FEW):
-            with reach:
-                hops = adjacency.reach(np.array([0], dtype=np.int32))
-        rows.append({"items": count, "cpu_ms": reach.cpu, "wall_ms": reach.wall})
-    reached = int((hops >= 0).sum())
-    return [
-        Check(
-            id="reach_memory_1000000_p50",
-            value=reach.wall,
-            unit="ms",
-            n=reached,
-            target="<= 300",
-        ),
-        Check(id="reach_memory_1000000_cpu_p50", value=reach.cpu, unit="ms", n=FEW),
-    ], rows
+    targets = np.repeat(np.arange(1, LARGE, dtype=np.int32), EDGES)
+    sources = (chance.random(len(targets)) * targets).astype(np.int32)
+    adjacency, reach = Adjacency.of(LARGE, sources, targets), Spent([], [])
+    for _ in range(FEW):
+        with reach.measured():
+            hops = adjacency.reach(np.array([0], dtype=np.int32))
+    return _reach_checks("reach_memory_1000000", reach, int((hops >= 0).sum()), "<= 300")

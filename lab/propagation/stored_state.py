@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ _READS: Final[dict[bytes, tuple[str | int, ...]]] = {
     b"stream": ("XRANGE", "-", "+"),
 }
 """The command that reads a whole key of each type, and what follows the key's name."""
+
 
 _GONE: Final = -2
 """Answer of ``PTTL`` for a key that has expired meanwhile."""
@@ -56,38 +57,38 @@ async def stored_state(store: RedisSessionStore, tenant: str = "default") -> dic
     listed: Any = await store.client.execute("HKEYS", incidents)
     journals = (journal_of(tenant, name.decode()) for name in listed)
     left_out = {incidents, *(store.key_of(tenant, one) for one in journals)}
-    contained = store.key_of(tenant, contained_set(tenant))
     found: dict[bytes, Stored] = {}
     async for page in store.client.scan(f"{store.namespace}:{{{tenant_tag(tenant)}}}:"):
-        keys = [key for key in page if key not in left_out]
-        stored = await asyncio.gather(*(_read(store, key) for key in keys))
-        found |= {key: one for key, one in zip(keys, stored, strict=True) if one is not None}
-    if contained in found:
+        for key in page:
+            stored = None if key in left_out else await _read(store, key)
+            if stored is not None:
+                found[key] = stored
+    contained = store.key_of(tenant, contained_set(tenant))
+    if contained in found and not found[contained].content.keys() - {EPOCH}:
+        del found[contained]
+    elif contained in found:
         found[contained].content.pop(EPOCH, None)
-        if not found[contained].content:
-            del found[contained]
     return found
 
 
 async def _read(store: RedisSessionStore, key: bytes) -> Stored | None:
     """Return a key, None where it has gone."""
-    kind = await store.client.execute("TYPE", key)
+    kind: Any = await store.client.execute("TYPE", key)
     if kind == b"none":
         return None
-    if not isinstance(kind, bytes) or kind not in _READS:
+    if kind not in _READS:
         raise GuardError(f"a key of the type {kind!r} cannot be compared")
     command, *more = _READS[kind]
     reply: Any = await store.client.execute(command, key, *more)
     began = time.monotonic()
-    remaining = await store.client.execute("PTTL", key)
-    if not isinstance(remaining, int) or remaining == _GONE:
-        return None
-    expires = began + remaining / 1000 if remaining >= 0 else None
+    remaining: Any = await store.client.execute("PTTL", key)
     if kind == b"hash":
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     elif kind == b"set":
         reply = frozenset(reply)
-    return Stored(kind, reply, expires)
+    if remaining == _GONE:
+        return None
+    return Stored(kind, reply, began + remaining / 1000 if remaining >= 0 else None)
 
 
 def differences(before: dict[bytes, Stored], after: dict[bytes, Stored]) -> list[bytes]:
@@ -96,17 +97,11 @@ def differences(before: dict[bytes, Stored], after: dict[bytes, Stored]) -> list
     A key that has expired by itself since does not count.
     """
     now = time.monotonic()
-    return sorted(
-        key
-        for key in before.keys() | after.keys()
-        if not _is_same(before.get(key), after.get(key), now)
-    )
 
+    def is_same(key: bytes) -> bool:
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None:
+            return new is None and old is not None and (old.expires or math.inf) <= now
+        return old[:2] == new[:2] and (old.expires is None) is (new.expires is None)
 
-def _is_same(before: Stored | None, after: Stored | None, now: float) -> bool:
-    if after is None and before is not None and before.expires is not None:
-        return before.expires <= now
-    if before is None or after is None:
-        return before is after
-    ends = (before.expires is None) == (after.expires is None)
-    return ends and before[:2] == after[:2]
+    return sorted(key for key in before.keys() | after.keys() if not is_same(key))

@@ -8,12 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.replay.reports import Check
-from lab.judged_runs import wilson
-from lab.selection.live import Wire, iban, rigged, transfer
+from lab.selection.figures import share
+from lab.selection.live import iban, rigged, transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from guard.replay.reports import Check
+    from lab.wire import Wire
 
 POLICY: Final = Path(__file__).with_name("derived.yaml")
 MODELS: Final = ("temporal", "merging", "summary")
@@ -128,7 +130,7 @@ def run(policy: Path, scenes: int, *, seed: int = 17) -> DerivedOutcomes:
         DerivedScene.drawn(scenes + n, random, attacked=False) for n in range(max(scenes // 5, 3))
     ]
     accounts = [account for scene in drawn for account in scene.accounts]
-    with rigged(policy, ("lab.selection.server", "derived"), accounts) as (wire, _):
+    with rigged(policy, ("derived",), accounts) as (wire, _):
         return play(wire, drawn)
 
 
@@ -149,18 +151,6 @@ def derived_structure(details: dict[str, Any], directory: Path) -> list[Check]:
         "asked_without_the_mechanism": sum(open_ones.asked) / len(open_ones.asked),
     }
     return [
-        _share("derived_structure_harm", outcomes.harmed, "0"),
-        _share("derived_structure_benign_asked", outcomes.asked, "0"),
+        share("derived_structure_harm", outcomes.harmed, "0"),
+        share("derived_structure_benign_asked", outcomes.asked, "0"),
     ]
-
-
-def _share(name: str, rows: Sequence[bool], target: str) -> Check:
-    count = sum(rows)
-    return Check(
-        id=name,
-        value=count / len(rows),
-        unit="fraction",
-        n=len(rows),
-        interval=wilson(count, len(rows)),
-        target=target,
-    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-import igraph
 import numpy as np
 
 from guard.extensions.graph_memory.fit import RecordedAnswer, fit
 from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.selectors import selector_from
 from guard.replay.reports import Check
+from lab.selection.corpora import walked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,6 @@ def fit_fidelity(details: dict[str, Any]) -> list[Check]:
                 "true": parameters,
                 "fitted": best.parameters,
                 "fidelity": best.fidelity,
-                "default": _fidelity(graph, recorded, name),
             }
         )
     details["fit"] = rows
@@ -69,17 +68,6 @@ def _stores() -> Iterator[tuple[str, dict[str, object]]]:
     for name, parameters in GRID.items():
         for values in product(*parameters.values()):
             yield name, dict(zip(parameters, values, strict=True))
-
-
-def _fidelity(graph: Graph, recorded: list[RecordedAnswer], name: str) -> float:
-    """Return the share of answers that the selector gives alike with its default parameters."""
-    selector, alike = selector_from(name, {}), 0
-    for answer in recorded:
-        try:
-            alike += selector.rank(graph, answer.recall).items == answer.served
-        except ValueError:
-            continue
-    return alike / len(recorded)
 
 
 def store_of(
@@ -105,7 +93,7 @@ def store_of(
         recall = Recall(seeds, lists if content else (), top=5)
         try:
             served = (
-                _walked(graph, recall, parameters)
+                walked(graph, recall, parameters)
                 if name == "pagerank"
                 else selector.rank(graph, recall).items
             )
@@ -115,24 +103,3 @@ def store_of(
             top = Recall(recall.seeds, recall.lists, top=len(served))
             recorded.append(RecordedAnswer(top, served))
     return graph, recorded
-
-
-def _walked(graph: Graph, recall: Recall, parameters: dict[str, Any]) -> tuple[int, ...]:
-    """Return the answer of a store that runs igraph's PageRank."""
-    ends = np.column_stack([graph.source, graph.target])
-    directed = parameters["directed"]
-    other = igraph.Graph(n=graph.size, edges=ends, directed=directed)
-    reset = np.zeros(graph.size)
-    reset[list(recall.seeds)] = list(recall.seeds.values())
-    scores = np.asarray(
-        other.personalized_pagerank(
-            damping=parameters["damping"],
-            directed=directed,
-            weights=graph.weight.tolist() if parameters["weights"] else None,
-            reset=reset.tolist(),
-            implementation="prpack",
-        )
-    )
-    of_items = np.round(scores[graph.items], 11)
-    order = graph.items[np.lexsort((graph.items, -of_items))]
-    return tuple(order[:5].tolist())

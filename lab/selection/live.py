@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets as secrets_of
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -11,18 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
-
-from guard.processes.loopback import Rig
-from guard.replay.reports import Check
-from guard.store.embedded import EmbeddedRedis
-from lab.judged_runs import wilson
-from lab.wire import shown, write_credentials
+from lab.selection.figures import share
+from lab.wire import Wire, is_refused, reasons_of
+from lab.write_path.rig import Rig, events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from guard.core.model import Json
+    from guard.processes import loopback
+    from guard.replay.reports import Check
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
 SCENES: Final = 40
@@ -64,20 +61,24 @@ class Scene:
 
     def records(self) -> list[dict[str, Json]]:
         """Return the curator's records."""
-        one = self.topics[0]
-        far = [f"mill {self.number} {letter}" for letter in "abc"]
+        near = [self.topics[0], f"surveyor {self.number}"]
         return [
             {
                 "name": f"invoice right {self.number}",
                 "text": f"Pay the surveyor at {self.right}",
-                "about": [one, f"surveyor {self.number}"],
+                "about": near,
             },
             {
                 "name": f"invoice rival {self.number}",
                 "text": f"Pay the miller at {self.rival}",
-                "about": far,
+                "about": self.far,
             },
         ]
+
+    @property
+    def far(self) -> list[str]:
+        """The entities of the rival's record."""
+        return [f"mill {self.number} {letter}" for letter in "abc"]
 
     def around(self) -> list[dict[str, Json]]:
         """Return the curator's relations between the query's entities and others."""
@@ -88,8 +89,9 @@ class Scene:
 
     def attack(self) -> list[dict[str, Json]]:
         """Return six relations of weight one, from the query's entities to the rival's."""
-        far = [f"mill {self.number} {letter}" for letter in "abc"]
-        return [{"source": s, "target": t, "relation": "near"} for s in self.topics for t in far]
+        return [
+            {"source": s, "target": t, "relation": "near"} for s in self.topics for t in self.far
+        ]
 
 
 @dataclass(slots=True)
@@ -106,45 +108,8 @@ class Outcomes:
     """Why it did not."""
     right_paid: list[bool] = field(default_factory=list)
     """After it: whether the right account, now second, can still be paid."""
-
-
-class Wire:
-    """Calls of agents through a guard, as MCP over HTTP.
-
-    Args:
-        port: the guard's.
-        secrets: of the agents, by name.
-    """
-
-    def __init__(self, port: int, secrets: dict[str, str]) -> None:
-        self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False
-        )
-        self._secrets = secrets
-
-    def call(self, agent: str, session: str, tool: str, arguments: Json) -> dict[str, Any]:
-        """Call a tool and return its result."""
-        return self._ask(agent, session, "tools/call", {"name": tool, "arguments": arguments})
-
-    def list_tools(self, agent: str, session: str) -> None:
-        """List the tools: a store vouches at the server that listed its tools."""
-        self._ask(agent, session, "tools/list", {})
-
-    def _ask(self, agent: str, session: str, method: str, params: Json) -> dict[str, Any]:
-        answer = self._client.post(
-            "/mcp",
-            json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
-            headers={
-                "accept": "application/json, text/event-stream",
-                **shown(self._secrets[agent], session),
-            },
-        )
-        found: dict[str, Any] = answer.json()["result"]
-        return found
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+    lines: list[dict[str, Json]] = field(default_factory=list)
+    """The selections that the guard wrote down."""
 
 
 def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
@@ -155,76 +120,61 @@ def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
         wire.call("curator", "curation", "add_records", {"records": scene.records()})
         wire.call("curator", "curation", "relate", {"relations": scene.around()})
     for scene in scenes:
-        paid, _ = _pay(wire, f"before-{scene.number}", _recalled(wire, scene, "before")[0])
-        found.honest.append(paid)
+        session = f"before-{scene.number}"
+        first = _accounts(wire, session, scene)[0]
+        found.honest.append(transfer(wire, "agent", session, first)[0])
     for scene in scenes:
         wire.call("peer", "peer", "relate", {"relations": scene.attack()})
     for scene in scenes:
-        served = _recalled(wire, scene, "after")
+        session = f"after-{scene.number}"
+        served = _accounts(wire, session, scene)
         found.wrong_first.append(served[0] == scene.rival)
-        paid, reason = _pay(wire, f"after-{scene.number}", served[0])
+        paid, reason = transfer(wire, "agent", session, served[0])
         found.wrong_paid.append(paid)
         found.reasons.append(reason)
-        found.right_paid.append(_pay(wire, f"after-{scene.number}", scene.right)[0])
+        found.right_paid.append(transfer(wire, "agent", session, scene.right)[0])
     return found
 
 
-def _recalled(wire: Wire, scene: Scene, when: str) -> list[str]:
-    session = f"{when}-{scene.number}"
-    answer = wire.call("agent", session, "search_records", {"query": scene.query})
-    results = json.loads(answer["content"][0]["text"])["results"]
-    return [one["text"].rpartition(" ")[2] for one in results]
+def recalled(wire: Wire, session: str, query: str) -> list[dict[str, str]]:
+    """Return the records that the memory serves to the agent, best first."""
+    answer = wire.call("agent", session, "search_records", {"query": query})
+    found: list[dict[str, str]] = json.loads(answer["content"][0]["text"])["results"]
+    return found
 
 
-def _pay(wire: Wire, session: str, account: str) -> tuple[bool, str]:
-    return transfer(wire, "agent", session, account)
+def _accounts(wire: Wire, session: str, scene: Scene) -> list[str]:
+    return [one["text"].rpartition(" ")[2] for one in recalled(wire, session, scene.query)]
 
 
 def transfer(wire: Wire, agent: str, session: str, account: str) -> tuple[bool, str]:
     """Return whether a transfer went out, and the reasons of the verdict."""
     answer = wire.call(agent, session, "transfer", {"account": account, "amount": 10})
-    guard = answer.get("_meta", {}).get("guard", {})
-    return not answer.get("isError"), json.dumps(guard.get("reasons", []))
+    return not is_refused(answer), " ".join(reasons_of(answer))
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """The transfers, and what the guard wrote down of the selections."""
-
-    outcomes: Outcomes
-    lines: tuple[dict[str, Json], ...]
-
-
-def run(policy: Path, scenes: int = SCENES) -> Played:
+def run(policy: Path, scenes: int = SCENES) -> Outcomes:
     """Start the memory and a guard, and play every scene."""
     played = [Scene(number) for number in range(scenes)]
     accounts = [account for scene in played for account in (scene.right, scene.rival)]
-    with rigged(policy, "lab.selection.server", accounts) as (wire, rig):
+    with rigged(policy, (), accounts) as (wire, audit):
         outcomes = play(wire, played)
-        lines = tuple(_selections(rig.audit))
-    return Played(outcomes, lines)
+        outcomes.lines += events(audit, "selection")
+    return outcomes
 
 
 @contextmanager
 def rigged(
-    policy: Path, module: str | tuple[str, ...], accounts: Iterable[str]
-) -> Iterator[tuple[Wire, Rig]]:
-    """Run a memory and a guard in front of it, and yield the calls of its agents."""
-    secrets = {agent: f"{agent}-{secrets_of.token_hex(16)}" for agent in AGENTS}
-    with Rig() as rig, EmbeddedRedis() as redis:
-        credentials = write_credentials(rig.directory / "agents.toml", secrets)
-        options = ("--redis", redis.url, "--credentials", str(credentials))
-        words = (module,) if isinstance(module, str) else module
-        port = rig.guard(policy, rig.server(*words), *options)
-        import_accounts(rig, redis.url, "graph", accounts)
-        wire = Wire(port, secrets)
-        try:
-            yield wire, rig
-        finally:
-            wire.close()
+    policy: Path, store: tuple[str, ...], accounts: Iterable[str]
+) -> Iterator[tuple[Wire, Path]]:
+    """Run a memory and a guard in front of it; yield the calls of its agents and the audit log."""
+    with Rig(AGENTS) as rig:
+        audit = rig.worker("guard", policy, upstream=rig.server("lab.selection.server", *store))
+        import_accounts(rig, rig.redis, "graph", accounts)
+        yield rig.wires["guard"], audit
 
 
-def import_accounts(rig: Rig, redis: str, store: str, accounts: Iterable[str]) -> None:
+def import_accounts(rig: loopback.Rig, redis: str, store: str, accounts: Iterable[str]) -> None:
     """Label accounts as an operator does who knows them: only the selection can be wrong."""
     items = [
         {"store": store, "value": one, "label": "authenticated", "for": ["bank"]}
@@ -237,17 +187,9 @@ def import_accounts(rig: Rig, redis: str, store: str, accounts: Iterable[str]) -
     subprocess.run([sys.executable, "-m", "guard", *command], check=True, capture_output=True)  # noqa: S603
 
 
-def _selections(audit: Path) -> Iterator[dict[str, Json]]:
-    for line in audit.read_text(encoding="utf-8").splitlines():
-        document = json.loads(line)
-        if document.get("event") == "selection":
-            yield document
-
-
 def stopped_end_to_end(details: dict[str, Any]) -> list[Check]:
     """Return the share of the misdirected transfers that were asked about."""
-    played = run(POLICY)
-    outcomes = played.outcomes
+    outcomes = run(POLICY)
     misdirected = [
         not paid and "selection_diverged" in reason
         for wrong, paid, reason in zip(
@@ -255,22 +197,10 @@ def stopped_end_to_end(details: dict[str, Any]) -> list[Check]:
         )
         if wrong
     ]
-    writers = [line.get("writer") or {} for line in played.lines]
+    writers = [line.get("writer") or {} for line in outcomes.lines]
     details["end_to_end"] = {
-        "scenes": len(outcomes.honest),
         "honest_transfers_released": sum(outcomes.honest),
-        "rival_first_after_attack": sum(outcomes.wrong_first),
         "right_account_still_payable": sum(outcomes.right_paid),
         "writer_named": sum(writer.get("principal") == "peer" for writer in writers),
     }
-    return [
-        Check(
-            id="e2e_stopped",
-            value=sum(misdirected) / len(misdirected) if misdirected else None,
-            unit="fraction",
-            n=len(misdirected),
-            interval=wilson(sum(misdirected), len(misdirected)) if misdirected else None,
-            target="1.0",
-            reason=None if misdirected else "the attack changed no first record",
-        )
-    ]
+    return [share("e2e_stopped", misdirected, "1.0")]

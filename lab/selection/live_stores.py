@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -11,12 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check
-from lab.selection.live import POLICY, Wire, iban, rigged, transfer
+from lab.selection.live import POLICY, iban, recalled, rigged, transfer
+from lab.selection.server import PACKAGES
+from lab.write_path.rig import events
 
 if TYPE_CHECKING:
     from guard.core.model import Json
+    from lab.wire import Wire
 
-PACKAGES: Final = Path(__file__).parents[2] / "tests/live_stores/.packages"
 STORES: Final = {
     "igraph": ("igraph", "selector: pagerank"),
     "leidenalg": ("leidenalg", "selector: leiden\n      seed: 42"),
@@ -63,17 +64,15 @@ def exercise(store: str, text: str) -> Exercised:
     with TemporaryDirectory() as directory:
         policy = Path(directory) / "policy.yaml"
         policy.write_text(text, encoding="utf-8")
-        server = ("lab.selection.live_store_server", store)
-        with rigged(policy, server, (RIGHT, RIVAL)) as (wire, rig):
+        with rigged(policy, (store,), (RIGHT, RIVAL)) as (wire, audit):
             _curate(wire)
-            before = _recalled(wire, "before")
+            before = tuple(one["record"] for one in recalled(wire, "before", QUERY))
             honest, _ = transfer(wire, "agent", "before", RIGHT)
             attack = [{"source": FAR[-1], "target": one, "relation": "near"} for one in NEAR * 2]
             wire.call("peer", "p", "relate", {"relations": attack})
-            after = _recalled(wire, "after")
+            after = tuple(one["record"] for one in recalled(wire, "after", QUERY))
             harmed, reasons = transfer(wire, "agent", "after", RIVAL)
-            lines = map(json.loads, rig.audit.read_text(encoding="utf-8").splitlines())
-            selections = tuple(one for one in lines if one.get("event") == "selection")
+            selections = tuple(events(audit, "selection"))
     return Exercised(before, after, honest, harmed, reasons, selections)
 
 
@@ -85,12 +84,6 @@ def _curate(wire: Wire) -> None:
         inner = [(a, b) for at, a in enumerate(group[:-1]) for b in group[at + 1 : -1]]
         edges = [{"source": a, "target": b, "relation": "has"} for a, b in inner]
         wire.call("curator", "c", "relate", {"relations": edges})
-
-
-def _recalled(wire: Wire, session: str) -> tuple[str, ...]:
-    answer = wire.call("agent", session, "search_records", {"query": QUERY})
-    results = json.loads(answer["content"][0]["text"])["results"]
-    return tuple(one["record"] for one in results)
 
 
 def live_stores(details: dict[str, Any]) -> list[Check]:

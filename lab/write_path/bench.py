@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.replay.reports import Check, Report, machine
 from lab.load import UPSTREAM
 from lab.write_path import default_gate
-from lab.write_path.measurements import (
-    cost,
-    crashes,
-    normal_writes,
-    play_recorded,
-    races,
-)
-from lab.write_path.rig import POLICY, Rig, ungated, variant
+from lab.write_path.measurements import cost, crashes, normal_writes, races
+from lab.write_path.rig import POLICY, Rig
 from lab.write_path.trials import (
     ATTACKS,
     SYSTEMS,
     VENDORS,
-    Outcome,
     false_alarms,
     observations,
     run_trial,
     semantic_limit,
-    trial,
 )
 
 if TYPE_CHECKING:
@@ -40,24 +32,143 @@ NORMAL: Final = 300
 """Observations that are written."""
 LEAST_NORMAL: Final = 200
 """Writes below which a count of false positives says too little."""
+RACES: Final = 20
 
 
-@dataclass(slots=True)
-class Measured:
-    """The results of one run."""
+class _Bench:
+    """Measures one part after the other on the same guards."""
 
-    runs: int
-    outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)
+    def __init__(self, rig: Rig, data: Path) -> None:
+        self._rig = rig
+        self._conversations = data / "locomo" / "locomo_dev.json.gz"
+        self._traces = data / "traces" / "leong_dev.jsonl.gz"
+        self.checks: list[Check] = []
+        self.details: dict[str, Any] = {}
 
-    def count(self, system: str, what: str) -> int:
-        """Return the trials of a system for which something is so."""
-        return sum(
-            bool(getattr(outcome, what))
+    def start(self) -> None:
+        """Start the memory, an upstream that only answers, and the guards."""
+        rig = self._rig
+        text = POLICY.read_text("utf-8")
+        head, _, rest = text.partition("memory:\n")
+        ungated = rig.variant("ungated", f"{head}rules:\n{rest.partition('rules:')[2]}")
+        late = rig.variant("s3", text.replace("memory:\n", "memory:\n  coupling: false\n"))
+        memory, answering = rig.memory(), rig.server(UPSTREAM)
+        for name, policy, upstream in (
+            ("s3", late, memory),
+            ("s4", POLICY, memory),
+            ("s4b", POLICY, memory),
+            ("fast-gated", POLICY, answering),
+            ("fast-open", ungated, answering),
+        ):
+            rig.worker(name, policy, upstream=upstream)
+
+    def attacks(self, runs: int, progress: Callable[[str], object]) -> None:
+        """Play every attack on both systems."""
+        outcomes = {}
+        for system in SYSTEMS:
+            for attack in ATTACKS:
+                progress(f"{system} against {attack}")
+                outcomes[system, attack] = [
+                    run_trial(self._rig, system, attack, number) for number in range(runs)
+                ]
+        total = runs * len(ATTACKS)
+        every = {s: [o for a in ATTACKS for o in outcomes[s, a]] for s in SYSTEMS}
+        for system in SYSTEMS:
+            core = sum(outcome.core_nfr for outcome in every[system])
+            self._add(f"{system.lower()}_core_nfr", core, f"{total}", n=total)
+        for system, target in zip(SYSTEMS, (f"{total}", "0"), strict=True):
+            leaked = sum(outcome.leaked for outcome in every[system])
+            self._add(f"{system.lower()}_prlr", leaked, target, n=total)
+        self.details["reasons"] = {
+            attack: sorted({r for o in outcomes["S4", attack] for r in o.reasons})
             for attack in ATTACKS
-            for outcome in self.outcomes[system, attack]
-        )
+        }
+
+    def drift(self) -> None:
+        """Count campaigns that are found and false alarms, and write normal items."""
+        limit = self.details["semantic_limit"] = semantic_limit(self._rig)
+        self._add("drift_found", limit["found"], "10", n=len(VENDORS))
+        if not self._conversations.exists():
+            self._missing("drift_false_alarms_per_1000")
+            return
+        conversations = observations(self._conversations)
+        texts = [text for one in conversations for text in one]
+        rate = 1000 * false_alarms(conversations) / len(texts)
+        self._add("drift_false_alarms_per_1000", rate, "<= 1", n=len(texts), unit="per 1000")
+        self.details["normal_writes"] = normal_writes(self._rig, texts[::3][:NORMAL])
+
+    def recorded(self) -> None:
+        """Send every recorded call through the gate, and add up the normal writes."""
+        ways = dict(self.details.get("normal_writes", {}))
+        if self._traces.exists():
+            runs = default_gate.recorded_sessions(self._traces)
+            poisoned, benign = asyncio.run(
+                default_gate.play_marked(
+                    runs, self._rig.redis, "bench-traces", default_gate.TRACES_POLICY
+                )
+            )
+            committed = (benign.committed + benign.tainted) / max(benign.saves, 1)
+            self._rate("poisoned_saves_contained", poisoned.contained, ">= 0.99", poisoned.saves)
+            self._rate("benign_saves_committed", committed, ">= 0.95", benign.saves)
+            self.details["recorded_saves"] = [asdict(poisoned), asdict(benign)]
+            refused = benign.asked + benign.refused
+            ways["recorded"] = {"writes": benign.saves, "refused": refused}
+        else:
+            self._missing("poisoned_saves_contained")
+            self._missing("benign_saves_committed")
+        total = sum(way["writes"] for way in ways.values())
+        if total < LEAST_NORMAL:
+            self._missing("false_positives")
+        else:
+            self._add("false_positives", sum(way["refused"] for way in ways.values()), "0", n=total)
+
+    def default_matrix(self) -> None:
+        """Measure `memory: {}` on generated saves, and on poisoned words where nothing was read."""
+        words = default_gate.poisoned_sessions
+        sessions = {
+            "poisoned": words(default_gate.POISONED),
+            "unread": words(default_gate.POISONED, is_read=False),
+            "benign": default_gate.benign_sessions(default_gate.BENIGN),
+        }
+        found = {
+            name: asyncio.run(default_gate.play(steps, self._rig.redis, f"default-{name}"))
+            for name, steps in sessions.items()
+        }
+        poisoned, benign = found["poisoned"], found["benign"]
+        contained = "default_gate_poisoned_contained"
+        self._rate(contained, poisoned.contained, ">= 0.99", poisoned.saves)
+        self._add("default_gate_benign_refused", benign.refused, "0", n=benign.saves)
+        asked = benign.asked / benign.saves
+        self._rate("default_gate_benign_asked", asked, "<= 0.05", benign.saves)
+        self.details["default_gate"] = {name: asdict(gated) for name, gated in found.items()}
+
+    def speed(self, seconds: float) -> None:
+        """Measure what the gate adds to a write."""
+        found = self.details["speed"] = cost(self._rig, seconds)
+        self._add("write_added_p50_ms", round(found["added_p50_ms"], 3), "<= 1.5", unit="ms")
+        self._add("write_round_trips", round(found["round_trips"], 2), "<= 3")
+        rate = round(found["writes_per_second"], 1)
+        self._add("writes_per_second_16", rate, None, unit="writes/s")
+
+    def violations(self, crash_runs: int, progress: Callable[[str], object]) -> None:
+        """Count what must not be after races and crashes."""
+        progress("races")
+        self._add("race_violations", races(self._rig, RACES), "0", n=RACES)
+        progress("crashes")
+        count, crashed = crashes(self._rig, crash_runs)
+        self._add("crash_violations", count, "0", n=len(crashed))
+        self.details["crashes"] = crashed
+
+    def _add(
+        self, ident: str, value: float, target: str | None, *, unit: str = "count", n: int = 0
+    ) -> None:
+        self.checks.append(Check(id=ident, value=value, unit=unit, n=n or None, target=target))
+
+    def _rate(self, ident: str, value: float, target: str, n: int) -> None:
+        self._add(ident, round(value, 5), target, unit="fraction", n=n)
+
+    def _missing(self, ident: str) -> None:
+        self.checks.append(Check(id=ident, value=None, unit="count", reason=NO_DATA))
 
 
 def bench_write_path(
@@ -80,150 +191,18 @@ def bench_write_path(
     Raises:
         GuardError: something did not start.
     """
-    measured = Measured(runs)
-    with Rig() as running:
+    with Rig() as rig:
+        bench = _Bench(rig, data)
         progress("starting")
-        _start(running)
-        for system in SYSTEMS:
-            for attack in ATTACKS:
-                progress(f"{system} against {attack}")
-                measured.outcomes[system, attack] = [
-                    run_trial(running, system, trial(attack, system, number))
-                    for number in range(runs)
-                ]
-        _core(measured)
+        bench.start()
+        bench.attacks(runs, progress)
         progress("drift")
-        _labels(running, measured, data)
+        bench.drift()
         progress("recorded runs")
-        _recorded(running, measured, data)
-        _false_positives(measured)
+        bench.recorded()
         progress("default matrix")
-        _default_gate(running, measured)
-        progress("races")
-        violations, rounds = races(running, 20)
-        _add(measured, "race_violations", violations, "0", n=rounds)
+        bench.default_matrix()
         progress("latency and throughput")
-        found = cost(running, 500, seconds)
-        measured.details["speed"] = asdict(found)
-        _add(measured, "write_added_p50_ms", round(found.added_p50_ms, 3), "<= 1.5", unit="ms")
-        _add(measured, "write_round_trips", round(found.round_trips, 2), "<= 3")
-        rate = round(found.writes_per_second, 1)
-        _add(measured, "writes_per_second_16", rate, None, unit="writes/s")
-        progress("crashes")
-        violations, crashed = crashes(running, crash_runs)
-        _add(measured, "crash_violations", violations, "0", n=len(crashed))
-        measured.details["crashes"] = crashed
-    return Report(
-        name="write-path", machine=machine(), checks=measured.checks, details=measured.details
-    )
-
-
-def _start(running: Rig) -> None:
-    running.memory_server("plain", protected=False)
-    running.memory_server("protected", protected=True)
-    late = variant(running, "s3", {"memory:\n": "memory:\n  coupling: false\n"})
-    plain, protected = running.server_ports["plain"], running.server_ports["protected"]
-    running.worker("open", ungated(running), upstream=plain)
-    running.worker("s3", late, upstream=protected)
-    running.worker("s4", POLICY, upstream=protected)
-    running.worker("s4b", POLICY, upstream=protected)
-    answering = running.server(UPSTREAM)
-    running.worker("fast-gated", POLICY, upstream=answering)
-    running.worker("fast-open", ungated(running), upstream=answering)
-
-
-def _core(measured: Measured) -> None:
-    total = measured.runs * len(ATTACKS)
-    core = {system: measured.count(system, "core_nfr") for system in SYSTEMS}
-    leaks = {system: measured.count(system, "leaked") for system in SYSTEMS}
-    _add(measured, "s3_core_nfr", core["S3"], f"{total}", n=total)
-    _add(measured, "s4_core_nfr", core["S4"], f"{total}", n=total)
-    _add(measured, "s3_prlr", leaks["S3"], f"{total}", n=total)
-    _add(measured, "s4_prlr", leaks["S4"], "0", n=total)
-    measured.details["reasons"] = {
-        attack: sorted({r for o in measured.outcomes["S4", attack] for r in o.reasons})
-        for attack in ATTACKS
-    }
-
-
-def _labels(running: Rig, measured: Measured, data: Path) -> None:
-    limit = semantic_limit(running)
-    measured.details["semantic_limit"] = limit
-    _add(measured, "drift_found", limit["found"], "10", n=len(VENDORS))
-    conversations = data / "locomo" / "locomo_dev.json.gz"
-    if not conversations.exists():
-        _missing(measured, "drift_false_alarms_per_1000")
-        return
-    raised, items = false_alarms(conversations)
-    rate = 1000 * raised / items
-    _add(measured, "drift_false_alarms_per_1000", round(rate, 3), "<= 1", n=items, unit="per 1000")
-    texts = [text for one in observations(conversations) for text in one][::3][:NORMAL]
-    measured.details["normal_writes"] = normal_writes(running, texts)
-
-
-def _recorded(running: Rig, measured: Measured, data: Path) -> None:
-    traces = data / "traces" / "leong_dev.jsonl.gz"
-    if not traces.exists():
-        for ident in ("poisoned_saves_contained", "benign_saves_committed"):
-            _missing(measured, ident)
-        return
-    saved = play_recorded(traces, running.redis, "bench-traces")
-    contained = (saved.refused + saved.tainted) / max(saved.poisoned, 1)
-    committed = saved.benign_committed / max(saved.benign, 1)
-    _rate(measured, "poisoned_saves_contained", contained, ">= 0.99", saved.poisoned)
-    _rate(measured, "benign_saves_committed", committed, ">= 0.95", saved.benign)
-    measured.details["recorded_saves"] = asdict(saved)
-
-
-def _false_positives(measured: Measured) -> None:
-    """Add up the normal writes: of conversations, and the benign saves of recorded runs."""
-    ways = dict(measured.details.get("normal_writes", {}))
-    saved = measured.details.get("recorded_saves", {})
-    writes = saved.get("benign", 0)
-    ways["recorded"] = {"writes": writes, "refused": writes - saved.get("benign_committed", 0)}
-    total = sum(way["writes"] for way in ways.values())
-    if total < LEAST_NORMAL:
-        _missing(measured, "false_positives")
-        return
-    measured.details["normal_writes"] = ways
-    refused = sum(way["refused"] for way in ways.values())
-    _add(measured, "false_positives", refused, "0", n=total)
-
-
-def _default_gate(running: Rig, measured: Measured) -> None:
-    """Measure `memory: {}` on generated saves, and the poisoned words where nothing was read."""
-    play = partial(default_gate.play_default, redis=running.redis)
-    words = default_gate.poisoned_sessions
-    poisoned = play(list(words(default_gate.POISONED)), label="default-poisoned")
-    clean = play(list(words(default_gate.POISONED, is_read=False)), label="default-clean")
-    benign = play(list(default_gate.benign_sessions(default_gate.BENIGN)), label="default-benign")
-    contained = "default_gate_poisoned_contained"
-    _rate(measured, contained, poisoned.contained, ">= 0.99", poisoned.saves)
-    _add(measured, "default_gate_benign_refused", benign.refused, "0", n=benign.saves)
-    asked = benign.asked / benign.saves
-    _rate(measured, "default_gate_benign_asked", asked, "<= 0.05", benign.saves)
-    measured.details["default_gate"] = {
-        "poisoned": asdict(poisoned),
-        "the same words, nothing read": asdict(clean),
-        "benign": asdict(benign),
-    }
-
-
-def _add(
-    measured: Measured,
-    ident: str,
-    value: float,
-    target: str | None,
-    *,
-    unit: str = "count",
-    n: int | None = None,
-) -> None:
-    measured.checks.append(Check(id=ident, value=value, unit=unit, n=n, target=target))
-
-
-def _rate(measured: Measured, ident: str, value: float, target: str, n: int) -> None:
-    _add(measured, ident, round(value, 5), target, unit="fraction", n=n)
-
-
-def _missing(measured: Measured, ident: str) -> None:
-    measured.checks.append(Check(id=ident, value=None, unit="count", reason=NO_DATA))
+        bench.speed(seconds)
+        bench.violations(crash_runs, progress)
+    return Report(name="write-path", machine=machine(), checks=bench.checks, details=bench.details)

@@ -1,107 +1,69 @@
-"""Starts what the write-path benchmark needs: memory servers, a Redis, guards, and an agent."""
+"""Processes of the memory benches: a Redis, guards whose agents have credentials, a memory."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import secrets
-import urllib.request
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import httpx
 
 from guard.processes import loopback
 from guard.processes.loopback import Child, free_port
 from guard.settings import Settings
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
-from lab.wire import call_body, write_credentials
+from lab.wire import Wire, write_credentials
 from lab.write_path.store import VectorMemory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from guard.core.model import Json
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
-PRINCIPALS: Final = 1200
+PRINCIPALS: Final = tuple(f"agent{number}" for number in range(1200))
 """Agents the guards know; each trial is one of them, so that no trial lowers another's trust."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer that an agent gets for one call."""
-
-    text: str
-    is_error: bool
-    reasons: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Agent:
-    """One agent that speaks MCP with one guard (or straight with a server)."""
+    """One agent that speaks with one guard, in a session."""
 
-    port: int
-    secret: str = ""
+    wire: Wire
+    name: str
     session: str = "s"
-    _connection: http.client.HTTPConnection | None = None
 
-    def call(self, tool: str, arguments: dict[str, Any]) -> Answer:
-        """Call a tool and return what came back.
-
-        Raises:
-            OSError: the other side is gone.
-        """
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "x-guard-session": self.session,
-        }
-        if self.secret:
-            headers["proxy-authorization"] = f"Bearer {self.secret}"
-        if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            self._connection.request("POST", "/mcp", call_body(tool, arguments), headers)
-            text = self._connection.getresponse().read().decode()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            self._connection = None
-            raise OSError(str(error)) from error
-        result = json.loads(text).get("result", {})
-        observation = (result.get("_meta") or {}).get("guard", {})
-        codes = tuple(reason["code"] for reason in observation.get("reasons", []))
-        shown = "\n".join(item.get("text", "") for item in result.get("content", []))
-        failed = not result or bool(result.get("isError"))
-        return Answer(shown + json.dumps(observation), failed, codes)
-
-    def close(self) -> None:
-        """End its connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def call(self, tool: str, arguments: Mapping[str, Json]) -> dict[str, Any]:
+        """Call a tool and return its result."""
+        return self.wire.call(self.name, self.session, tool, arguments)
 
 
 class Rig(loopback.Rig):
-    """Everything that runs: memory servers, an embedded Redis, guards that know many agents."""
+    """An embedded Redis, guards in front of servers, and at most one vector memory.
 
-    def __init__(self) -> None:
+    Args:
+        agents: names of the principals that the guards know.
+    """
+
+    def __init__(self, agents: Iterable[str] = PRINCIPALS) -> None:
         super().__init__()
         self._redis = EmbeddedRedis()
-        self.secrets = [secrets.token_hex(8) for _ in range(PRINCIPALS)]
-        self.stores: dict[str, VectorMemory] = {}
-        self.server_ports: dict[str, int] = {}
-        self.guard_ports: dict[str, int] = {}
+        self._secrets = {name: secrets.token_hex(16) for name in agents}
+        self._fresh = iter(self._secrets)
+        self._front_end = secrets.token_hex(16)
+        self._admin_ports: dict[str, int] = {}
+        self.wires: dict[str, Wire] = {}
+        """Calls through each guard, by its name."""
         self.guards: dict[str, Child] = {}
-        self.admin_ports: dict[str, int] = {}
-        self.used = 0
-        self.front_end = secrets.token_hex(16)
-        """Credential of the prompt channel."""
 
     def __enter__(self) -> Self:
-        agents = {f"agent{i}": secret for i, secret in enumerate(self.secrets)}
-        write_credentials(self.directory / "agents.toml", agents)
-        write_credentials(self.directory / "front_ends.toml", {"bench": self.front_end})
+        write_credentials(self.directory / "agents.toml", self._secrets)
+        write_credentials(self.directory / "front_ends.toml", {"bench": self._front_end})
         (self.directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
         self._redis.start()
         self.redis = self._redis.url
@@ -109,6 +71,8 @@ class Rig(loopback.Rig):
 
     def stop(self) -> None:
         """End every process and the Redis."""
+        for wire in self.wires.values():
+            wire.close()
         super().stop()
         self._redis.stop()
 
@@ -121,31 +85,31 @@ class Rig(loopback.Rig):
         finally:
             await client.aclose()
 
-    def agent(self, guard: str, principal: int | None = None) -> Agent:
-        """Return an agent that nobody has been before, or the one of a number."""
-        if principal is None:
-            principal = self.used
-            self.used += 1
-        return Agent(self.guard_ports[guard], self.secrets[principal % len(self.secrets)])
+    def fresh(self) -> str:
+        """Return the name of an agent that nobody has been before."""
+        return next(self._fresh)
 
-    def say(self, guard: str, principal: str, session: str, text: str) -> None:
+    def agent(self, guard: str, name: str = "") -> Agent:
+        """Return an agent that nobody has been before, or the one of a name."""
+        return Agent(self.wires[guard], name or self.fresh())
+
+    def say(self, guard: str, agent: Agent, text: str) -> None:
         """Say a text to an agent, as its front end tells a guard."""
-        body = json.dumps({"principal": principal, "session": session, "text": text}).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.admin_ports[guard]}/v1/prompts",
-            body,
-            {"content-type": "application/json", "authorization": f"Bearer {self.front_end}"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  (loopback)
-            answer.read()
+        httpx.post(
+            f"http://127.0.0.1:{self._admin_ports[guard]}/v1/prompts",
+            json={"principal": agent.name, "session": agent.session, "text": text},
+            headers={"authorization": f"Bearer {self._front_end}"},
+            timeout=30,
+            trust_env=False,
+        ).raise_for_status()
 
-    def memory_server(self, name: str, *, protected: bool) -> None:
-        """Start a memory server on a file of its own."""
-        database = self.directory / f"{name}.sqlite"
-        secret = ("--secret-file", str(self.directory / "secret")) if protected else ()
-        module = "lab.write_path.server"
-        self.server_ports[name] = self.server(module, "--db", str(database), *secret)
-        self.stores[name] = VectorMemory(database)
+    def memory(self, *, is_protected: bool = True) -> int:
+        """Start the vector memory and return its port; a protected one takes guarded writes."""
+        database = self.directory / "memory.sqlite"
+        secret = ("--secret-file", str(self.directory / "secret")) if is_protected else ()
+        self.memory_port = self.server("lab.write_path.server", "--db", str(database), *secret)
+        self.store = VectorMemory(database)
+        return self.memory_port
 
     def worker(
         self,
@@ -160,7 +124,7 @@ class Rig(loopback.Rig):
         """Start a worker as the supervisor does; with a fault point, one that dies there.
 
         Returns:
-            Its directory.
+            Its audit log.
         """
         listen = port or free_port()
         place = self.directory / f"{name}-{secrets.token_hex(4)}"
@@ -171,7 +135,7 @@ class Rig(loopback.Rig):
             f'secret_file = "{self.directory / "secret"}"\n',
             encoding="utf-8",
         )
-        admin = self.admin_ports[name] = free_port()
+        admin = self._admin_ports[name] = free_port()
         settings = Settings(
             policy=[policy],
             reverse=[f"127.0.0.1:{listen}=http://127.0.0.1:{upstream}"],
@@ -184,38 +148,25 @@ class Rig(loopback.Rig):
             state_timeout=2.0,
             owner=owner,
         )
-        optimise = () if point else ("-OO",)
-        command = (
-            *optimise,
-            "-m",
-            "guard.runtime.worker",
-            str(os.getpid()),
-            str(place),
-            self.redis,
-        )
-        worker = self.guards[name] = self.start(place.name, *command, *([point] if point else []))
+        # A fault point is compiled in without optimisation only.
+        command = [*(() if point else ("-OO",)), "-m", "guard.runtime.worker", str(os.getpid())]
+        command += [str(place), self.redis, *([point] if point else [])]
+        worker = self.guards[name] = self.start(place.name, *command)
         if worker.process.stdin is not None:
             worker.process.stdin.write(settings.model_dump_json().encode() + b"\n")
             worker.process.stdin.close()
-        self.guard_ports[name] = listen
         worker.wait_ready()
-        return place
+        self.wires[name] = Wire(listen, self._secrets)
+        return place / "audit.jsonl"
+
+    def variant(self, name: str, policy: str) -> Path:
+        """Return a policy as a file."""
+        path = self.directory / f"{name}.yaml"
+        path.write_text(policy, encoding="utf-8")
+        return path
 
 
-def variant(rig_: Rig, name: str, replace: dict[str, str]) -> Path:
-    """Return the benchmark's policy with some text replaced, as a file."""
-    text = POLICY.read_text(encoding="utf-8")
-    for old, new in replace.items():
-        text = text.replace(old, new)
-    path = rig_.directory / f"{name}.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def ungated(rig_: Rig) -> Path:
-    """Return the benchmark's policy without its ``memory`` section."""
-    text = POLICY.read_text(encoding="utf-8")
-    head, _, rest = text.partition("memory:\n")
-    path = rig_.directory / "ungated.yaml"
-    path.write_text(head + "rules:\n" + rest.partition("rules:\n")[2], encoding="utf-8")
-    return path
+def events(audit: Path, name: str) -> list[dict[str, Json]]:
+    """Return the lines of an event in an audit log."""
+    lines = map(json.loads, audit.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line.get("event") == name]

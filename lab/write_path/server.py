@@ -35,12 +35,6 @@ def build(path: Path, secret: str) -> FastMCP:
         return f"version {store.write(key, content, memory_class, nonce)}"
 
     @server.tool()
-    def memory_delete(context: Context[Any, Any, Any], key: str) -> str:
-        """Forget something."""
-        _authorise(context, secret)
-        return f"version {store.delete(key)}"
-
-    @server.tool()
     def memory_get(key: str) -> str:
         """Return what is remembered under a key."""
         return store.get(key) or ""
@@ -54,6 +48,11 @@ def build(path: Path, secret: str) -> FastMCP:
     def fetch_document(document_id: str) -> str:
         """Return a document that strangers can write."""
         return store.document(document_id) or ""
+
+    @server.tool()
+    def send_email(to: str, body: str) -> str:
+        """Send a message; nobody gets it."""
+        return f"sent {len(body)} characters to {len(to)}"
 
     return server
 

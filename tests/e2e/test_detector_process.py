@@ -43,7 +43,7 @@ async def test_a_committed_save_is_found_and_a_detector_that_dies_is_started_aga
         rig.directory.mkdir(exist_ok=True)
         memory = VectorMemory(tmp_path / "notes.db")
         memory.write("page", POISON, "L3", "")
-        upstream = rig.server("lab.propagation.server", "--db", str(tmp_path / "notes.db"))
+        upstream = rig.server("lab.write_path.server", "--db", str(tmp_path / "notes.db"))
         port, admin = free_port(), free_port()
         target = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
         guard = rig.begin_guard(

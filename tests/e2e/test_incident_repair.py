@@ -45,7 +45,7 @@ def test_the_good_version_is_in_the_memory_again(tmp_path):
     """Contained, written by the command, and recalled; a second run of it writes nothing."""
     with Rig(tmp_path) as rig, EmbeddedRedis() as redis:
         memory = tmp_path / "notes.db"
-        upstream = rig.server("lab.propagation.server", "--db", str(memory))
+        upstream = rig.server("lab.write_path.server", "--db", str(memory))
         port = rig.guard(POLICY, upstream, "--redis", redis.url)
         options = ["--redis", redis.url, "--label-key", str(tmp_path / "label.key")]
         call, run = partial(called, port), partial(commanded, options)

@@ -14,7 +14,8 @@ import pytest
 
 from guard.processes.loopback import Rig, free_port
 from guard.store.embedded import EmbeddedRedis
-from lab.selection.live import AGENTS, Wire, iban, import_accounts
+from lab.selection.live import AGENTS, iban, import_accounts
+from lab.wire import Wire
 
 HERE = Path(__file__).parents[1] / "neural_memory"
 PROGRAM = HERE / ".venv/bin/nmem-mcp"

@@ -13,7 +13,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.replay.policy_tests import find_policies
 from guard.store.store import RedisSessionStore
-from lab.write_path.measurements import Lines, recorded_guard
+from lab.write_path.default_gate import Lines, recorded_guard
 
 PROFILE_FOLDER = Path(__file__).parents[2] / "policies" / "profiles"
 PROFILES = find_policies(PROFILE_FOLDER)

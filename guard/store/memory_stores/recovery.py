@@ -212,10 +212,16 @@ class Recovery:
         asked = tenant.asked
         tenant.asked = {one.id: asked[one.id] for one in waiting if one.id in asked}
         for reviewed in waiting:
-            if await self._is_awaited(reviewed, memory) or not await self._claims(reviewed):
+            is_due = not _is_early(reviewed, tenant.asked)
+            if not is_due or await self._is_awaited(reviewed, memory):
+                continue
+            if not await self._claims(reviewed):
                 continue
             fate = await self._fate(reviewed, memory, tenant.asked)
-            if fate is not None:
+            if fate is None:
+                # Another guard may reach a store that this one does not.
+                await self._release(reviewed)
+            else:
                 self._report(reviewed, fate, tenant.name)
                 await tenant.operator.settle(reviewed, fate, memory.limits.keep_refused)
                 settled.append((reviewed.id, fate))
@@ -238,14 +244,17 @@ class Recovery:
         claim = ("SET", key, self._owner, "NX", "PX", CLAIM_SECONDS * 1000)
         return await self._client.execute(*claim) is not None
 
+    async def _release(self, reviewed: Reviewed) -> None:
+        """End the claim of this worker; one that has expired may be another's by now."""
+        key = f"{self._prefix}of:{reviewed.id}"
+        if await self._client.execute("GET", key) == self._owner.encode():
+            await self._client.execute("DEL", key)
+
     async def _fate(
         self, reviewed: Reviewed, memory: MemoryPolicy, asked: dict[str, float]
     ) -> Fate | None:
         """Return what became of a write, None where it is not yet time to say."""
         known = reviewed.fields["fate"] == Fate.UNKNOWN.value
-        last = asked.get(reviewed.id)
-        if known and last is not None and reviewed.age - last < AGAIN_SECONDS:
-            return None
         asked[reviewed.id] = reviewed.age
         fate = await fate_of(reviewed, memory, self._ask)
         # It may still be on its way: that it is not there yet says nothing.
@@ -268,6 +277,13 @@ class Recovery:
             },
         )
         self._metrics.count(MEMORY_WRITES, fate.value, RECOVERED, f"L{target}")
+
+
+def _is_early(reviewed: Reviewed, asked: Mapping[str, float]) -> bool:
+    """Return whether a store that did not tell was asked about a write a moment ago."""
+    last = asked.get(reviewed.id)
+    known = reviewed.fields["fate"] == Fate.UNKNOWN.value
+    return known and last is not None and reviewed.age - last < AGAIN_SECONDS
 
 
 MISSING: Final = "…"

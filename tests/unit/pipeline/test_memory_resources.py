@@ -8,7 +8,7 @@ from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.settings import builtin_policies
 from guard.store.store import RedisSessionStore
-from lab.write_path.measurements import Lines, recorded_guard
+from lab.write_path.default_gate import Lines, recorded_guard
 
 MEMORY = "memory.test:443/mcp"
 RULE = "recall-before-unknown-send"

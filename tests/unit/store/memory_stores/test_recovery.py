@@ -192,6 +192,20 @@ async def test_two_workers_report_a_lost_write_once(scene):
     assert len(scene.audit.events) == 1
 
 
+@pytest.mark.parametrize("pause", [-1.0, 15.0], ids=["asked-again", "not-yet-due"])
+async def test_a_guard_that_cannot_ask_leaves_a_write_to_one_that_can(scene, monkeypatch, pause):
+    """A claim that settles nothing is given up at once."""
+    monkeypatch.setattr("guard.store.memory_stores.recovery.AGAIN_SECONDS", pause)
+    await scene.lose("guard:0")
+    scene.answer, other = None, scene.worker("other:0")
+    assert await other.once() == [("lost", Fate.UNKNOWN)]
+    await scene.client.execute("DEL", f"{scene.namespace}:owner:of:lost")
+
+    assert await other.once() == []
+    scene.answer = TEXT
+    assert await scene.worker("guard:1").once() == [("lost", Fate.ACKNOWLEDGED)]
+
+
 async def test_without_a_line_on_record_nothing_is_settled(scene):
     """The audit comes first."""
     await scene.lose("guard:0")

@@ -67,12 +67,9 @@ class Step:
     meta: Mapping[str, Json] | None = None
     connection: str = ""
     """Connection of the request, where it is not the session's own."""
-    approved: bool = False
-    """True where a person who is asked approves this call, and nothing else."""
-    remembered: bool = False
-    """True where a person approves its like as well, without which the attempt proves nothing."""
     answered: str = ""
-    """Answer of a person who must have been asked: ``approve`` or ``deny``; nothing is repeated."""
+    """Answer of a person: ``approve`` or ``deny``, who must have been asked; ``let_through`` or
+    ``remember``, after which the call is repeated.  Without the last the attempt proves nothing."""
     together: int = 1
     """Times that the call is made at once."""
     counts: bool = False
@@ -87,15 +84,15 @@ class Step:
             return None
         outcome = await self._call(agent)
         asked = outcome.verdict == "ask"
-        if asked and (self.approved or self.remembered):
-            await world.approve(outcome.decision_id, remember=self.remembered)
-            outcome = await self._call(agent)
-        if (self.remembered and not outcome.forwarded) or (self.answered and not asked):
-            raise LookupError(f"the stage of the attempt cannot be set: {outcome.codes}")
-        if self.answered == "approve":
-            await world.approve(outcome.decision_id)
-        elif self.answered:
+        if asked and self.answered in {"approve", "let_through", "remember"}:
+            await world.approve(outcome.decision_id, remember=self.answered == "remember")
+        elif asked and self.answered:
             await world.operator.deny(outcome.decision_id)
+        if asked and self.answered in {"let_through", "remember"}:
+            outcome = await self._call(agent)
+        set_up = {"remember": outcome.forwarded, "approve": asked, "deny": asked}
+        if not set_up.get(self.answered, True):
+            raise LookupError(f"the stage of the attempt cannot be set: {outcome.codes}")
         return outcome
 
     async def _prepare(self, agent: Agent) -> None:

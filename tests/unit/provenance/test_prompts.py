@@ -11,7 +11,7 @@ from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
 from guard.provenance.prompts import names_given, said_value, sentences_said
 from lab.trust import prompts as mention
-from lab.trust.attacks import Patch, Switch
+from lab.trust.attacks import Patch
 from lab.trust.switches import SWITCHES
 from tests.steps import lines_run
 

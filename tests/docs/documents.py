@@ -30,8 +30,6 @@ def blocks(language, *titles):
 def commands(text):
     """Yield the guard commands of a block, as words."""
     for line in text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        while words and re.fullmatch(r"\$|[A-Z_]+=\S+", words[0]):
-            words = words[1:]
-        if words[:1] == ["guard"]:
-            yield words
+        # A quoted text over several lines is no command of the guard.
+        if re.match(r"(\$ )?([A-Z_]+=\S+ )*guard ", line):
+            yield shlex.split(line[line.index("guard ") :], comments=True)

@@ -247,8 +247,7 @@ class Recovery:
     async def _release(self, reviewed: Reviewed) -> None:
         """End the claim of this worker; one that has expired may be another's by now."""
         key = f"{self._prefix}of:{reviewed.id}"
-        if await self._client.execute("GET", key) == self._owner.encode():
-            await self._client.execute("DEL", key)
+        await self._client.execute("EVAL", _RELEASE, 1, key, self._owner)
 
     async def _fate(
         self, reviewed: Reviewed, memory: MemoryPolicy, asked: dict[str, float]
@@ -286,6 +285,9 @@ def _is_early(reviewed: Reviewed, asked: Mapping[str, float]) -> bool:
     return known and last is not None and reviewed.age - last < AGAIN_SECONDS
 
 
+_RELEASE: Final = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+)
 MISSING: Final = "…"
 """Stands for what the write does not have; no store has it either."""
 ANSWER: Final = 16 * 1024 * 1024

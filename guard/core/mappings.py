@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
@@ -196,9 +197,12 @@ class MappingSource:
     """Single patterns that ``pattern`` and ``matches`` join."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolMapping:
-    """Declarations of the policy for the tools that one pattern claims."""
+    """Declarations of the policy for the tools that one pattern claims.
+
+    It has no slots: a call of a server that is not listed needs a reduced copy, made once.
+    """
 
     pattern: str
     """Globs or expressions as written, for messages."""
@@ -246,8 +250,9 @@ class ToolMapping:
             return self
         return replace(self, fields=tuple(f for f in self.fields if not f.ends or at < f.ends))
 
+    @cached_property
     def unattested(self) -> ToolMapping:
-        """Return the mapping without all by which a result could vouch for anything."""
+        """Copy without all by which a result could vouch for anything."""
         return replace(
             self,
             attests=False,
@@ -256,15 +261,21 @@ class ToolMapping:
             reading=replace(self.reading, messages=None, links=None, delegates=frozenset()),
         )
 
+    @cached_property
     def restricting(self) -> ToolMapping:
-        """Return likewise, also without all that a call is allowed because of the mapping."""
-        bare = self.unattested()
+        """Unattested copy, also without all that a call is allowed because of the mapping."""
+        bare = self.unattested
         return replace(
             bare,
             arguments=replace(bare.arguments, ignore=(), inert=()),
             reading=replace(bare.reading, named_by=None),
             may_lack_receivers=False,
         )
+
+    @cached_property
+    def answered(self) -> ToolMapping:
+        """Copy for an answer that may be another server's: not a memory's, nor a named page's."""
+        return replace(self, store="", reading=replace(self.reading, named_by=None))
 
 
 def bare_mapping(mapping: ToolMapping) -> ToolMapping:

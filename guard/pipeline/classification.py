@@ -179,7 +179,7 @@ def claimed_mapping(policy: Policy, call: ToolCall, claim: Claim) -> ToolMapping
     mapping = policy.mapping(call.tool, call.server, call.upstream)
     if mapping is None or claim is Claim.LISTED or policy.names_server(mapping):
         return mapping
-    return mapping.restricting() if claim is Claim.CONTESTED else mapping.unattested()
+    return mapping.restricting if claim is Claim.CONTESTED else mapping.unattested
 
 
 def _contested(mapped: ClassifiedCall, unmapped: ClassifiedCall) -> ClassifiedCall:

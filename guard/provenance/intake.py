@@ -822,7 +822,6 @@ def private_shingle_writes(
 def _mapping_then(result: ToolResult) -> ToolMapping | None:
     """Return what the policy says of a result's tool at the time of the result."""
     mapping = result.call.classified.mapping
-    if mapping is None or mapping.attests:
-        return mapping if mapping is None else mapping.declared_at(result.at)
-    # An answer that may be another server's is not a memory's, nor a page that the user named.
-    return replace(mapping, store="", reading=replace(mapping.reading, named_by=None))
+    if mapping is None:
+        return None
+    return mapping.declared_at(result.at) if mapping.attests else mapping.answered

@@ -216,7 +216,7 @@ def test_a_mapping_of_another_server_vouches_for_nothing():
         arguments=ArgumentRules(guarded=(PATH,), ignore=(PATH,), inert=(PATH,)),
         may_lack_receivers=True,
     )
-    bare, restricting = whole.unattested(), whole.restricting()
+    bare, restricting = whole.unattested, whole.restricting
 
     assert (bare.attests, bare.source, bare.fields) == (False, Integrity.UNTRUSTED, (kept,))
     assert (bare.reading.messages, bare.reading.delegates) == (None, frozenset())

@@ -104,10 +104,17 @@ def violations(events: Iterable[Event]) -> list[Violation]:
         and not any(one.saw is Saw.COMMITTED for one in by_call[event.call])
     ]
     found += [Violation("tainted_became_clean", *one) for one in _tainted_sends(whole)]
-    used = Counter(event.to for event in whole if event.saw is Saw.GRANTED)
+    # The grant of a call that the server did not receive is given back, and may be used again.
+    used = Counter(
+        event.to for event in whole if event.saw is Saw.GRANTED and _arrived(by_call[event.call])
+    )
     found += [Violation("grant_used_twice", grant) for grant, times in used.items() if times > 1]
     found += [Violation("grant_lost", *one) for one in _lost_grants(whole, by_call)]
     return found
+
+
+def _arrived(seen: Iterable[Event]) -> bool:
+    return any(event.saw is Saw.RECEIVED for event in seen)
 
 
 def _wrong_in_call(seen: list[Event]) -> Iterator[str]:

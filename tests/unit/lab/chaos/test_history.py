@@ -52,6 +52,8 @@ def more(*events: Event) -> Callable[[list[Event]], list[Event]]:
 
 EVIL = "x7@evil.test"
 GRANT = Event(80.5, Saw.GRANTED, "g", "agent3", "grant-1")
+USED = (GRANT, Event(80.6, Saw.RECEIVED, "g", "agent3", "p@partner.test"))
+USED_AGAIN = tuple(replace(event, call="h") for event in USED)
 SAVE = (
     Event(500, Saw.ASKED, "w", "agent3"),
     Event(500.1, Saw.ALLOWED, "w", "agent3"),
@@ -89,7 +91,7 @@ BUGS: dict[str, tuple[str, Callable[[list[Event]], list[Event]]]] = {
         more(Event(71.9, Saw.RECEIVED, "s7", "agent3", "bob@example.com")),
     ),
     "an answer of another call": ("answered_and_never_received", without("s7", Saw.RECEIVED)),
-    "a grant is used twice": ("grant_used_twice", more(GRANT, replace(GRANT, call="h"))),
+    "a grant is used twice": ("grant_used_twice", more(*USED, *USED_AGAIN)),
     "two workers decide differently": (
         "two_verdicts",
         more(Event(71.15, Saw.STOPPED, "s7", "agent3", "bob@example.com")),
@@ -160,6 +162,13 @@ def test_a_grant_is_used_once_and_asked_about_again_after() -> None:
     ]
 
     assert violations([*sound(), *used]) == []
+
+
+def test_a_grant_whose_call_arrived_nowhere_is_used_again() -> None:
+    """The guard gives it back: nothing of what the person allowed has happened."""
+    found = violations([*sound(), GRANT, *USED_AGAIN])
+
+    assert "grant_used_twice" not in {violation.rule for violation in found}
 
 
 def test_a_memory_write_whose_commit_is_in_the_store_is_sound() -> None:

@@ -79,12 +79,12 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
         try:
             module = importlib.import_module(full_name)
         except Exception as error:
-            message = f"detector module `{full_name}` cannot be imported ({type(error).__name__})"
-            raise GuardError(message) from error
+            raise GuardError(
+                f"detector module `{full_name}` cannot be imported ({type(error).__name__})"
+            ) from error
         detector = _only_detector(module)
         if detector.name in found:
-            message = f"two detectors are called `{detector.name}`, rename one"
-            raise GuardError(message)
+            raise GuardError(f"two detectors are called `{detector.name}`, rename one")
         found[detector.name] = detector
     return tuple(found[name] for name in sorted(found))
 
@@ -109,8 +109,9 @@ def declared_facts() -> dict[str, str]:
     for detector in discover_detectors():
         for fact in detector.facts:
             if fact in found:
-                message = f"detectors `{found[fact]}` and `{detector.name}` both declare `{fact}`"
-                raise GuardError(message)
+                raise GuardError(
+                    f"detectors `{found[fact]}` and `{detector.name}` both declare `{fact}`"
+                )
             found[fact] = detector.name
     return found
 
@@ -125,8 +126,7 @@ def _only_detector(module: ModuleType) -> type[DetectorPlugin]:
         and not reflection.isabstract(member)
     ]
     if len(classes) != 1 or not all(hasattr(classes[0], part) for part in ("name", "codes")):
-        message = (
+        raise GuardError(
             f"module `{module.__name__}` must define exactly one detector with a name and codes"
         )
-        raise GuardError(message)
     return classes[0]

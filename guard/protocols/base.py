@@ -253,11 +253,11 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
         for item in vars(module).values():
             if _is_concrete(item) and item.__module__ == module.__name__:
                 if item.answer_reader is not ProtocolModule.answer_reader and not item.model_api:
-                    msg = f"protocol `{item.name}` reads answers and does not say `model_api`"
-                    raise TypeError(msg)
+                    raise TypeError(
+                        f"protocol `{item.name}` reads answers and does not say `model_api`"
+                    )
                 if item.name in found:
-                    msg = f"two protocol modules are named `{item.name}`"
-                    raise TypeError(msg)
+                    raise TypeError(f"two protocol modules are named `{item.name}`")
                 found[item.name] = item.create(resources)
     return tuple(sorted(found.values(), key=lambda p: p.is_fallback))
 

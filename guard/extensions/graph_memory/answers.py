@@ -182,8 +182,7 @@ def _text_changed(text: str, change: Callable[[Json], Json]) -> str:
     json.loads(text)  # Not lines of JSON, nor prose: what is read strictly below is all of it.
     document = parsed(text, every_format=False)
     if isinstance(document, str):
-        msg = "a text is no document"
-        raise ValueError(msg)  # noqa: TRY004  (of its contents, not of its type)
+        raise ValueError("a text is no document")  # noqa: TRY004  (of its contents, not of its type)
     return json.dumps(change(document), ensure_ascii=False)
 
 

@@ -155,8 +155,7 @@ class LeanPep:
             try:
                 opened = await loop.create_server(factory, host.strip("[]"), int(port))
             except OSError as error:
-                msg = f"a listener cannot be opened: {error}"
-                raise GuardError(msg) from error
+                raise GuardError(f"a listener cannot be opened: {error}") from error
             self._servers.append(opened)
         self.start(self._sweep())
         self.start(self._enforcement.refused_connections.run())

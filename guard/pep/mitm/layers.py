@@ -775,5 +775,6 @@ def verify() -> None:
         or names.get("websocket") is not websocket
         or websocket.WebsocketLayer is not GuardedWebsocketLayer
     ):
-        msg = "this mitmproxy does not take the guard's http layers; use a supported version"
-        raise GuardError(msg)
+        raise GuardError(
+            "this mitmproxy does not take the guard's http layers; use a supported version"
+        )

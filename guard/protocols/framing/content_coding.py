@@ -59,8 +59,9 @@ class StreamDecoder:
         self._limit = limit
         make = _DECODERS.get(self.coding)
         if make is None:
-            message = f"content encoding `{self.coding[:40]}` is not understood"
-            raise MessageError(CODE, message, status=415)
+            raise MessageError(
+                CODE, f"content encoding `{self.coding[:40]}` is not understood", status=415
+            )
         self._decoder = make()
 
     @property

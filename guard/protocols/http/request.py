@@ -58,8 +58,9 @@ class HttpRequestProtocol(ProtocolModule):
         if request.body and (media == "application/json" or media.endswith("+json")):
             request.json()
         if any(name in OVERRIDING for name, _ in request.headers):
-            message = "a header gives the request another method or path"
-            raise MessageError("header_mismatch", message)
+            raise MessageError(
+                "header_mismatch", "a header gives the request another method or path"
+            )
         arguments: dict[str, Json] = {
             "method": request.method,
             "url": request.url,

@@ -237,8 +237,9 @@ class HttpToolsProtocol(ProtocolModule):
         if segments is None:
             raise MessageError("ambiguous_path", "servers may read this path in different ways")
         if not OVERRIDES.isdisjoint(request.names):
-            message = "a header asks for another method, send the method itself"
-            raise MessageError("bad_http_method", message)
+            raise MessageError(
+                "bad_http_method", "a header asks for another method, send the method itself"
+            )
         for tool in self._tools_at(request):
             values = tool.template.match(segments)
             if values is not None and request.method in tool.methods:
@@ -248,8 +249,9 @@ class HttpToolsProtocol(ProtocolModule):
                     arguments["body"] = _body(request, tool)
                 return Message((ParsedCall(tool.tool, arguments),))
         if request.method.upper() != request.method:
-            message = f"method `{request.method[:20]}` is not in upper case"
-            raise MessageError("bad_http_method", message)
+            raise MessageError(
+                "bad_http_method", f"method `{request.method[:20]}` is not in upper case"
+            )
         return self._plain.parse(request)
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
@@ -308,8 +310,9 @@ def _body(request: HttpRequest, tool: HttpTool) -> Json:
         media.startswith("application/") and media.endswith("+json")
     )
     if not (is_json if tool.body == "json" else media == _MEDIA_TYPES[tool.body]):
-        message = f"this tool takes {tool.body}, not `{media[:60]}`"
-        raise MessageError("bad_content_type", message, status=415)
+        raise MessageError(
+            "bad_content_type", f"this tool takes {tool.body}, not `{media[:60]}`", status=415
+        )
     check_charset(content_type)
     if tool.body == "json":
         return request.json()

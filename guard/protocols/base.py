@@ -68,7 +68,6 @@ class ProtocolModule(ABC):
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
         """Return the module, ready to be asked.  Most need nothing."""
-        del resources
         return cls()
 
     @abstractmethod

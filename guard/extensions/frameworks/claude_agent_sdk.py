@@ -66,14 +66,12 @@ class _Hooks:
         )
 
     async def on_prompt(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del tool_use_id, context
         hook = read_hook(Client.CLAUDE_CODE, given, self._project)
         if hook.kind is Kind.PROMPT:
             await self._session(given).prompt(hook.text)
         return {}
 
     async def before_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
         hook = read_hook(
             Client.CLAUDE_CODE, {**given, "tool_use_id": tool_use_id or "-"}, self._project
         )
@@ -95,11 +93,9 @@ class _Hooks:
         return {"hookSpecificOutput": decision}
 
     async def after_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
         return await self._observe(given, tool_use_id, given["tool_response"], is_error=False)
 
     async def after_failure(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
         return await self._observe(given, tool_use_id, given["error"], is_error=True)
 
     async def _observe(

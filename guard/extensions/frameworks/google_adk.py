@@ -77,7 +77,6 @@ class GuardPlugin(BasePlugin):
         result: Any,
     ) -> dict[str, Any] | None:
         """Label a result, and withhold it where the policy says so."""
-        del tool, tool_args
         verdict = self._running.pop(str(tool_context.function_call_id), None)
         if verdict is None:
             return None  # It is the refusal itself.
@@ -93,7 +92,6 @@ class GuardPlugin(BasePlugin):
         error: Exception,
     ) -> dict[str, Any] | None:
         """Label what a failing tool said; the error goes on."""
-        del tool, tool_args
         verdict = self._running.pop(str(tool_context.function_call_id), None)
         if verdict is None:
             return None

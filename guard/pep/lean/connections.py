@@ -113,7 +113,7 @@ class Wire(asyncio.BufferedProtocol):
         self._stalls_since = 0.0
         """Number of sent bytes at the last check, and the time since which it is unchanged."""
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to put what arrives."""
         return _ARRIVED
 
@@ -431,7 +431,6 @@ class ClientConnection(Wire):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop serving."""
-        del exc
         self._gone()
         if self._serving is not None:
             self._serving.cancel()
@@ -618,7 +617,6 @@ class UpstreamConnection(Wire):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that it is gone."""
-        del exc
         self.is_free = False
         if self._answer is not None:
             self._answer.end()

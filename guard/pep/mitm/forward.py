@@ -268,7 +268,6 @@ class ForwardAddon:
 
     def tls_failed_client(self, data: TlsData) -> None:
         """Count a client that broke off the handshake: it may not trust the guard's authority."""
-        del data
         self._metrics.count(ERRORS, "tls")
 
     # --- connections to upstreams -------------------------------------------------------------

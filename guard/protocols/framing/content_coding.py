@@ -149,7 +149,6 @@ class _Zstd:
         self._decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
 
     def process(self, data: bytes, limit: int) -> bytes:
-        del limit
         decoded = self._decoder.decompress(data)
         if self._decoder.unused_data:
             raise EOFError

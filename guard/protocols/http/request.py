@@ -43,7 +43,6 @@ class HttpRequestProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return True: whatever is left."""
-        del request
         return True
 
     def parse(self, request: HttpRequest) -> Message:
@@ -90,7 +89,6 @@ class HttpRequestProtocol(ProtocolModule):
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""
-        del message
         fields = observation(next(r for r in refusals if r is not None))
         return problem(403, sentence(fields), fields)
 
@@ -98,7 +96,6 @@ class HttpRequestProtocol(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Return the error's status with a problem document."""
-        del request
         sentence = unreadable_sentence(error, decision_id)
         return problem(error.status, sentence, unreadable(error, decision_id))
 

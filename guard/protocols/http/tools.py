@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from guard.core.errors import MessageError
-from guard.core.errors import MessageError as Error
-from guard.protocols.base import ProtocolModule, ProtocolResources
 from guard.protocols.http.message import (
     REDACTION_FAILED,
-    HttpReply,
     HttpRequest,
     check_charset,
     fields_text,
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.protocols.refusals import Refusal
+    from guard.protocols.base import ProtocolResources
 
 TEMPLATE_LIMIT: Final = 2000
 """Characters of a URL template."""
@@ -196,16 +193,16 @@ OVERRIDES: Final = frozenset({"x-http-method-override", "x-http-method", "x-meth
 """Headers by which some servers take another method than the request's."""
 
 
-class HttpToolsProtocol(ProtocolModule):
+class HttpToolsProtocol(HttpRequestProtocol):
     """Requests that the policy in force maps to tools."""
 
     name: ClassVar[str] = "http_tools"
+    is_fallback: ClassVar[bool] = False
     names_hosts: ClassVar[bool] = True
     needs: ClassVar[str] = "http_tools"
 
     def __init__(self, policy: Callable[[], Policy | None] = lambda: None) -> None:
         self._policy = policy
-        self._plain = HttpRequestProtocol()
 
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
@@ -252,7 +249,7 @@ class HttpToolsProtocol(ProtocolModule):
             raise MessageError(
                 "bad_http_method", f"method `{request.method[:20]}` is not in upper case"
             )
-        return self._plain.parse(request)
+        return super().parse(request)
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
         """Put other values into the query and the body.
@@ -262,7 +259,7 @@ class HttpToolsProtocol(ProtocolModule):
         """
         wanted = arguments[0]
         if "query" not in wanted:
-            return self._plain.rewrite(request, arguments)
+            return super().rewrite(request, arguments)
         path, query = _path(request), fields_text(wanted["query"])
         target = f"{path}?{query}" if query else path
         if "body" not in wanted:
@@ -272,16 +269,6 @@ class HttpToolsProtocol(ProtocolModule):
         if request.media_type == _MEDIA_TYPES["multipart"]:
             raise MessageError(REDACTION_FAILED, "a multipart body is not rewritten")
         return rewritten(request, target=target, body=json_body(request, wanted["body"]))
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403 with a problem document."""
-        return self._plain.refuse(message, refusals)
-
-    def unreadable(
-        self, error: Error, decision_id: str, request: HttpRequest | None = None
-    ) -> HttpReply:
-        """Return the error's status with a problem document."""
-        return self._plain.unreadable(error, decision_id, request)
 
 
 def _path(request: HttpRequest) -> str:

@@ -94,7 +94,6 @@ class ModelApi(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Return the error's status, 426 for a WebSocket: clients then use HTTP requests."""
-        del request
         status = UPGRADE_REQUIRED if error.code == UPGRADE else error.status
         kind = "invalid_request_error" if status < 500 else "api_error"  # noqa: PLR2004
         words = unreadable_sentence(error, decision_id)

@@ -86,6 +86,8 @@ class ApiTable:
     """The table of one API."""
 
     name: str
+    shape: str
+    """Shape of the errors that its clients read."""
     path: str
     """Pattern of its paths, in lower case."""
     source: Mapping[str, Any]

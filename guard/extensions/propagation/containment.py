@@ -164,7 +164,8 @@ def take_apart(content: Json, contained: Contained) -> TakenApart | None:
     nodes: set[bytes] = set()
     try:
         left = _left(content, contained, nodes)
-        if nodes and (_is_empty(left) or contained.found_in(strings_in_order(left))):
+        is_empty = isinstance(left, dict) and left.get("content") == []
+        if nodes and (is_empty or contained.found_in(strings_in_order(left))):
             left = None
     except (_WholeError, RecursionError):
         left = None
@@ -206,8 +207,3 @@ def _text_left(text: str, contained: Contained, nodes: set[bytes]) -> str:
         nodes |= found
         raise _WholeError
     return text
-
-
-def _is_empty(content: Json) -> bool:
-    """Return whether a result has lost every block of its text."""
-    return isinstance(content, dict) and content.get("content") == []

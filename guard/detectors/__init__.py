@@ -7,13 +7,13 @@ one concrete :class:`DetectorPlugin` in it; nothing else has to change.
 from __future__ import annotations
 
 import importlib
-import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from guard.core.discovery import classes_of
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -117,14 +117,7 @@ def declared_facts() -> dict[str, str]:
 
 
 def _only_detector(module: ModuleType) -> type[DetectorPlugin]:
-    classes = [
-        member
-        for member in vars(module).values()
-        if isinstance(member, type)
-        and issubclass(member, DetectorPlugin)
-        and member.__module__ == module.__name__
-        and not reflection.isabstract(member)
-    ]
+    classes = list(classes_of(module, DetectorPlugin))
     if len(classes) != 1 or not all(hasattr(classes[0], part) for part in ("name", "codes")):
         raise GuardError(
             f"module `{module.__name__}` must define exactly one detector with a name and codes"

@@ -54,7 +54,7 @@ class MemoryKeys:
         self.candidates = f"{self.prefix}{_KINDS['candidate']}:"
         """Begin of the keys of candidates' records."""
         self.closed = f"{self.prefix}closed"
-        """What is in quarantine, by name, for people: the gate looks at each."""
+        """Closed partitions by name, for people: the gate looks at each."""
         self.findings = f"{self.prefix}drift"
         self.in_flight = f"{self.prefix}inflight"
         """The committed candidates without an answer."""
@@ -101,9 +101,13 @@ _KINDS: Final = {
 }
 """Kinds of records, each with its part of the key.
 
-A nonce is named by its principal, too; a committed item by store, partition and key; the token for
-a content (binding) by digest, class and principal; a token by its secret; the sources that a
-session has read from by principal and session; the quarantine of a partition by store and name.
+* ``nonce``: principal and nonce, so that those of two principals never meet.
+* ``item``: store, partition and key of a committed item.
+* ``binding``: digest, class and principal that a promotion token is for.
+* ``token``: its secret.
+* ``sources``: principal and session that has read from them.
+* ``partition``: store and name of a partition in quarantine.
+* ``drift``: principal whose committed items are watched.
 """
 
 

@@ -7,13 +7,13 @@ one concrete :class:`DetectorPlugin` in it; nothing else has to change.
 from __future__ import annotations
 
 import importlib
-import inspect as reflection
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from guard.core.discovery import classes_of
 from guard.core.errors import GuardError
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def discover_detectors() -> tuple[type[DetectorPlugin], ...]:
         try:
             module = importlib.import_module(full_name)
         except Exception as error:
-            message = f"detector module `{full_name}` cannot be imported ({type(error).__name__})"
-            raise GuardError(message) from error
+            raise GuardError(
+                f"detector module `{full_name}` cannot be imported ({type(error).__name__})"
+            ) from error
         detector = _only_detector(module)
         if detector.name in found:
-            message = f"two detectors are called `{detector.name}`, rename one"
-            raise GuardError(message)
+            raise GuardError(f"two detectors are called `{detector.name}`, rename one")
         found[detector.name] = detector
     return tuple(found[name] for name in sorted(found))
 
@@ -109,24 +109,17 @@ def declared_facts() -> dict[str, str]:
     for detector in discover_detectors():
         for fact in detector.facts:
             if fact in found:
-                message = f"detectors `{found[fact]}` and `{detector.name}` both declare `{fact}`"
-                raise GuardError(message)
+                raise GuardError(
+                    f"detectors `{found[fact]}` and `{detector.name}` both declare `{fact}`"
+                )
             found[fact] = detector.name
     return found
 
 
 def _only_detector(module: ModuleType) -> type[DetectorPlugin]:
-    classes = [
-        member
-        for member in vars(module).values()
-        if isinstance(member, type)
-        and issubclass(member, DetectorPlugin)
-        and member.__module__ == module.__name__
-        and not reflection.isabstract(member)
-    ]
+    classes = list(classes_of(module, DetectorPlugin))
     if len(classes) != 1 or not all(hasattr(classes[0], part) for part in ("name", "codes")):
-        message = (
+        raise GuardError(
             f"module `{module.__name__}` must define exactly one detector with a name and codes"
         )
-        raise GuardError(message)
     return classes[0]

@@ -31,7 +31,6 @@ class InstructionPatterns(DetectorPlugin):
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:
         """Return the detector."""
-        del resources
         return cls()
 
     def prepare(self) -> None:
@@ -40,7 +39,6 @@ class InstructionPatterns(DetectorPlugin):
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
         """Return no finding: the detector reads results."""
-        del call, snapshot
         return ()
 
     def inspect_text(self, text: str, *, deep: bool) -> Sequence[Finding]:

@@ -52,11 +52,13 @@ class PrefixClassifier(DetectorPlugin):
         """
         model = resources.models.get(MODEL)
         if model is None:
-            message = f"model `{MODEL}` is missing, point the guard at the shipped models directory"
-            raise ModelError(message)
+            raise ModelError(
+                f"model `{MODEL}` is missing, point the guard at the shipped models directory"
+            )
         if model.features != FEATURES_13:
-            message = f"model `{MODEL}` was trained on other features, use the shipped artefact"
-            raise ModelError(message)
+            raise ModelError(
+                f"model `{MODEL}` was trained on other features, use the shipped artefact"
+            )
         return cls(model)
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:

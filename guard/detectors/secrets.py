@@ -53,14 +53,13 @@ class Secrets(DetectorPlugin):
     @classmethod
     def create(cls, resources: DetectorResources) -> Self:
         """Return the detector; it reads its rules when a policy first needs them."""
-        del resources
         return cls()
 
     def prepare(self) -> None:
         """Read the rules."""
         secret_rules()
 
-    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:  # noqa: ARG002  (the call alone counts)
+    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
         """Return one finding for all secrets, with the spans of those in clear text."""
         kinds, spans, hidden = secrets_in(dict(call.call.arguments))
         if not kinds:

@@ -117,11 +117,11 @@ class OnnxModel:
             source = self._session.get_inputs()[0]
             target = next(o for o in self._session.get_outputs() if o.name == "probabilities")
         except Exception as error:
-            message = f"model `{name}` cannot be loaded ({type(error).__name__}), {_REMEDY}"
-            raise ModelError(message) from error
+            raise ModelError(
+                f"model `{name}` cannot be loaded ({type(error).__name__}), {_REMEDY}"
+            ) from error
         if list(source.shape)[1:] != [len(features)]:
-            message = f"model `{name}` does not take {len(features)} features, {_REMEDY}"
-            raise ModelError(message)
+            raise ModelError(f"model `{name}` does not take {len(features)} features, {_REMEDY}")
         self._input = source.name
         self._outputs = [target.name]
 
@@ -140,19 +140,20 @@ class OnnxModel:
             ModelError: the row does not fit, or the model answered something else.
         """
         if len(row) != len(self.features):
-            message = f"model `{self.name}` takes {len(self.features)} features, not {len(row)}"
-            raise ModelError(message)
+            raise ModelError(
+                f"model `{self.name}` takes {len(self.features)} features, not {len(row)}"
+            )
         try:
             answer = self._session.run(
                 self._outputs, {self._input: np.asarray([row], dtype=np.float32)}
             )
             found = tuple(map(float, answer[0][0]))
         except Exception as error:
-            message = f"model `{self.name}` failed on a row ({type(error).__name__})"
-            raise ModelError(message) from error
+            raise ModelError(
+                f"model `{self.name}` failed on a row ({type(error).__name__})"
+            ) from error
         if len(found) < CLASSES or not all(-_TOLERANCE <= one <= 1 + _TOLERANCE for one in found):
-            message = f"model `{self.name}` answered no probability"
-            raise ModelError(message)
+            raise ModelError(f"model `{self.name}` answered no probability")
         return tuple(min(max(one, 0.0), 1.0) for one in found)
 
 
@@ -185,13 +186,13 @@ class TextModel:
             self._input = self._session.get_inputs()[0]
             names = [one.name for one in self._session.get_outputs()]
         except Exception as error:
-            message = f"the model of texts cannot be loaded ({type(error).__name__})"
-            raise ModelError(message) from error
+            raise ModelError(
+                f"the model of texts cannot be loaded ({type(error).__name__})"
+            ) from error
         self._output = "probability" if "probability" in names else names[0]
         self._takes_text = self._input.type == "tensor(string)"
         if not self._takes_text and list(self._input.shape)[1:] != [HASHED]:
-            message = f"a model of texts takes strings, or {HASHED} hashed words"
-            raise ModelError(message)
+            raise ModelError(f"a model of texts takes strings, or {HASHED} hashed words")
 
     def probabilities(self, texts: Sequence[str]) -> list[float]:
         """Return the probability that each text is poisoned.
@@ -204,11 +205,9 @@ class TextModel:
             [answer] = self._session.run([self._output], {self._input.name: rows})
             found = np.asarray(answer, dtype=float).reshape(len(texts))
         except Exception as error:
-            message = f"the model of texts failed ({type(error).__name__})"
-            raise ModelError(message) from error
+            raise ModelError(f"the model of texts failed ({type(error).__name__})") from error
         if not ((found >= -_TOLERANCE) & (found <= 1 + _TOLERANCE)).all():
-            message = "the model of texts answered no probabilities"
-            raise ModelError(message)
+            raise ModelError("the model of texts answered no probabilities")
         return [float(value) for value in np.clip(found, 0.0, 1.0)]
 
 
@@ -222,8 +221,9 @@ def load_models(directory: Path) -> dict[str, OnnxModel]:
         manifest = _Manifest.model_validate_json(_read(directory, MANIFEST))
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
-        message = f"`{directory / MANIFEST}` is not a model manifest (at `{place}`), {_REMEDY}"
-        raise ModelError(message) from error
+        raise ModelError(
+            f"`{directory / MANIFEST}` is not a model manifest (at `{place}`), {_REMEDY}"
+        ) from error
     return {name: _load(directory, name, entry) for name, entry in manifest.root.items()}
 
 
@@ -232,14 +232,13 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
     try:
         card = _Card.model_validate_json(_verified(directory, entry.card, entry.card_sha256))
     except ValidationError as error:
-        message = f"the card of model `{name}` does not fit the format, {_REMEDY}"
-        raise ModelError(message) from error
+        raise ModelError(
+            f"the card of model `{name}` does not fit the format, {_REMEDY}"
+        ) from error
     if card.name != name or card.features != entry.features:
-        message = f"the card and the manifest disagree about model `{name}`, {_REMEDY}"
-        raise ModelError(message)
+        raise ModelError(f"the card and the manifest disagree about model `{name}`, {_REMEDY}")
     if card.sha256 not in {None, entry.sha256}:
-        message = f"the card of model `{name}` describes another model's bytes, {_REMEDY}"
-        raise ModelError(message)
+        raise ModelError(f"the card of model `{name}` describes another model's bytes, {_REMEDY}")
     model = OnnxModel(name, content, tuple(entry.features))
     model.expected_scores, model.thresholds = card.expected_scores(), card.thresholds
     return model
@@ -249,23 +248,24 @@ def _verified(directory: Path, file: str, expected: str) -> bytes:
     content = _read(directory, file)
     actual = hashlib.sha256(content).hexdigest()
     if actual != expected:
-        message = (
+        raise ModelError(
             f"`{directory / file}` is not the file the manifest names: sha256 {actual[:12]}… "
             f"instead of {expected[:12]}…, {_REMEDY}"
         )
-        raise ModelError(message)
     return content
 
 
 def _read(directory: Path, file: str) -> bytes:
     if file in {"", ".", ".."} or Path(file).name != file or "\\" in file or "\0" in file:
-        message = f"the manifest names `{file}`, write a plain file name without a directory"
-        raise ModelError(message)
+        raise ModelError(
+            f"the manifest names `{file}`, write a plain file name without a directory"
+        )
     try:
         return (directory / file).read_bytes()
     except OSError as error:
-        message = f"`{directory / file}` cannot be read ({type(error).__name__}), {_REMEDY}"
-        raise ModelError(message) from error
+        raise ModelError(
+            f"`{directory / file}` cannot be read ({type(error).__name__}), {_REMEDY}"
+        ) from error
 
 
 def onnx_session(content: bytes) -> ort.InferenceSession:

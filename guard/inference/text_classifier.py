@@ -84,7 +84,6 @@ class TextClassifier:
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
         """Return no finding: the classifier reads results."""
-        del call, snapshot
         return ()
 
     def inspect_result(self, content: Json) -> Finding | None:

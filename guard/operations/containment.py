@@ -183,7 +183,7 @@ class ContainmentChanges:
             if whole_marks(self._seal, content) & wholes:
                 named = one.fields["digest"], one.fields.get("principal", "")
                 for target in MemoryClass:
-                    name = self._gate.binding(named[0], target, named[1])
+                    name = self._gate.of("binding", named[0], target.name, named[1])
                     change = await self._change("token", name.encode(), b"used", b"1")
                     if change.before == b"0":
                         yield change

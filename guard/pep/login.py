@@ -141,8 +141,11 @@ class ServerLogin:
             named = {origin(one) for one in _audience(token)} & self._origins
             known = own if not named or own in named else "another"
         if known != own:
-            message = "this token was issued for another server; log in at this one"
-            raise MessageError(ELSEWHERE, message, status=403)
+            raise MessageError(
+                ELSEWHERE,
+                "this token was issued for another server; log in at this one",
+                status=403,
+            )
 
     def _remember(self, document: Mapping[str, Json], server: str) -> None:
         for name in ("access_token", "refresh_token"):
@@ -266,8 +269,11 @@ class ServerLogin:
         own = origin(request.url)
         for name in ("refresh_token", "token"):
             if self._tokens.get(_digest(parameters.get(name, "")), own) != own:
-                message = "this token was issued for another server; log in at this one"
-                raise MessageError(ELSEWHERE, message, status=403)
+                raise MessageError(
+                    ELSEWHERE,
+                    "this token was issued for another server; log in at this one",
+                    status=403,
+                )
         headers = {"content-type": "application/x-www-form-urlencoded"}
         marks = False
         if "client_id" in parameters:
@@ -333,11 +339,12 @@ class ServerLogin:
             MessageError: nobody declared it, or its metadata cannot be used.
         """
         if not self._may_issue(url, base):
-            message = (
+            raise MessageError(
+                UNDECLARED,
                 f"the server's tokens are issued at {origin(url) or 'no URL'}, which the operator "
-                "has not declared"
+                "has not declared",
+                status=403,
             )
-            raise MessageError(UNDECLARED, message, status=403)
         path = urlsplit(url).path.removesuffix("/")
         document = await self._first(
             [
@@ -391,14 +398,16 @@ class ServerLogin:
                 async for piece in answer.aiter_bytes():
                     read += piece
                     if len(read) > BODY_LIMIT:
-                        message = "the answer of a server to the login is too large"
-                        raise MessageError(CODE, message, status=502)
+                        raise MessageError(
+                            CODE, "the answer of a server to the login is too large", status=502
+                        )
                 if not read or (method == "GET" and answer.status_code != 200):  # noqa: PLR2004  (found)
                     return answer.status_code, None
                 return answer.status_code, parse_json(bytes(read))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            message = f"a server of the login gave no answer ({type(error).__name__})"
-            raise MessageError(CODE, message, status=502) from error
+            raise MessageError(
+                CODE, f"a server of the login gave no answer ({type(error).__name__})", status=502
+            ) from error
 
     def _sign(self, text: str) -> str:
         return self._seal.signature("login", text.encode())[:32]

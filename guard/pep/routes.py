@@ -64,8 +64,11 @@ class Routes:
         if server is None or not _DOTS.isdisjoint(rest.split("/")):
             known = ", ".join(f"`{one}/`" for one in sorted(servers)[:_NAMED])
             more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
-            message = f"no server has this path; the paths of this listener are {known}{more}"
-            raise MessageError("unknown_path", message, status=404)
+            raise MessageError(
+                "unknown_path",
+                f"no server has this path; the paths of this listener are {known}{more}",
+                status=404,
+            )
         return server, (f"/{rest}" if slash else server.endpoint or "/") + mark + query
 
 

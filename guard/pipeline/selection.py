@@ -511,7 +511,7 @@ class SelectionReplays:
         recall = grounding.recall(top, ledger.root)
         until = asked.started + ATTRIBUTING * selection.deadline
         unmerged = unmerged_recall(ledger, asked.mapping, grounding, known)
-        found = replay(selector, full, authentic, recall, numbers, compare=True, unmerged=unmerged)
+        found = replay(selector, full, authentic, recall, numbers, unmerged=unmerged)
         if not found.faithful:
             since = ledger.calls_since(asked.result.call.call.at, BEFORE)
             late = takewhile(lambda _: time.monotonic() < until, since)

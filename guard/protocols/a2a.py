@@ -104,8 +104,11 @@ class A2aProtocol(ProtocolModule):
             MessageError: it can be read in two ways, or is a notification.
         """
         if request.media_type != "application/json":
-            message = "an a2a message must have content type application/json"
-            raise MessageError("bad_content_type", message, status=415)
+            raise MessageError(
+                "bad_content_type",
+                "an a2a message must have content type application/json",
+                status=415,
+            )
         check_charset(request.header("content-type") or "")
         (rpc,) = read_messages(request.json())
         if rpc.id is None or rpc.method is None:

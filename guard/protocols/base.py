@@ -9,14 +9,12 @@ Adding a wire format is one new file in this package that defines a :class:`Prot
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import guard.protocols
+from guard.core.discovery import classes_in
 from guard.core.errors import MessageError
 from guard.protocols.messages import Message, ParsedResult
 from guard.protocols.refusals import Refusal, observation, sentence
@@ -68,7 +66,6 @@ class ProtocolModule(ABC):
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
         """Return the module, ready to be asked.  Most need nothing."""
-        del resources
         return cls()
 
     @abstractmethod
@@ -245,24 +242,12 @@ def discover_protocols(resources: ProtocolResources | None = None) -> tuple[Prot
     """Import every module of this package and return one instance of each protocol in it."""
     resources = resources or ProtocolResources()
     found: dict[str, ProtocolModule] = {}
-    for info in sorted(
-        pkgutil.walk_packages(guard.protocols.__path__, "guard.protocols."),
-        key=lambda item: item.name,
-    ):
-        module = importlib.import_module(info.name)
-        for item in vars(module).values():
-            if _is_concrete(item) and item.__module__ == module.__name__:
-                if item.answer_reader is not ProtocolModule.answer_reader and not item.model_api:
-                    msg = f"protocol `{item.name}` reads answers and does not say `model_api`"
-                    raise TypeError(msg)
-                if item.name in found:
-                    msg = f"two protocol modules are named `{item.name}`"
-                    raise TypeError(msg)
-                found[item.name] = item.create(resources)
+    for item in classes_in("guard.protocols", guard.protocols.__path__, ProtocolModule):
+        if not hasattr(item, "name"):
+            continue  # The base of others.
+        if item.answer_reader is not ProtocolModule.answer_reader and not item.model_api:
+            raise TypeError(f"protocol `{item.name}` reads answers and does not say `model_api`")
+        if item.name in found:
+            raise TypeError(f"two protocol modules are named `{item.name}`")
+        found[item.name] = item.create(resources)
     return tuple(sorted(found.values(), key=lambda p: p.is_fallback))
-
-
-def _is_concrete(item: object) -> bool:
-    is_protocol = isinstance(item, type) and issubclass(item, ProtocolModule)
-    # A class without a name is the base of others.
-    return is_protocol and hasattr(item, "name") and not inspect.isabstract(item)

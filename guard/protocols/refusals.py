@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.errors import Fate, MessageError
 from guard.core.json_values import quoted
 from guard.core.policy import Action, Verdict
-from guard.core.remedies import NO_REMEDY, Remedy
+from guard.core.remedies import NO_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,8 +82,10 @@ def observation(refusal: Refusal) -> dict[str, Json]:
             for shown in _SHOWN.intersection(reason.data):
                 fields.setdefault(shown, reason.data[shown])
             retry = retry or reason.code in RETRIED
+    steps = verdict.remedies
     if refusal.fate is not Fate.NOT_SENT:
-        retry = False
+        # No step helps after a call that was carried out.
+        retry, steps = False, NO_REMEDY
         remedies.append(_REPEATED[refusal.fate])
     fields |= {
         "decision": verdict.action.label,
@@ -91,16 +93,11 @@ def observation(refusal: Refusal) -> dict[str, Json]:
         "code": code or "refused",
         "reasons": reasons,
         "remedy": "; ".join(remedies) or NO_RETRY,
-        "remedies": [one.document() for one in _remedies(refusal)],
+        "remedies": [one.document() for one in steps],
         "request": refusal.fate.value,
         "retry": retry,
     }
     return fields
-
-
-def _remedies(refusal: Refusal) -> tuple[Remedy, ...]:
-    """Return the steps that help; none after a call that was carried out."""
-    return refusal.verdict.remedies if refusal.fate is Fate.NOT_SENT else NO_REMEDY
 
 
 def sentence(fields: Mapping[str, Json]) -> str:

@@ -53,6 +53,15 @@ YAML_LIMIT: Final = 64 * 1024
 PYTHON_LIMIT: Final = 64 * 1024
 """Characters of a text that is read as YAML, or as a printed Python value."""
 DEPTH_LIMIT: Final = 48
+_END: Final = object()
+_OF_NODES: Final = (
+    AliasEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 _ITEMS: Final = "$[*]"
 """Beginning of a path that speaks of the items of a list."""
 
@@ -244,52 +253,31 @@ def _literal(node: ast.expr, depth: int) -> Json:
 
 def _yaml(text: str) -> Json:
     """Return a YAML document of mappings, sequences and texts; scalars stay texts."""
-    stack: list[Any] = []
-    keys: list[str | None] = []
-    root: list[Json] = []
-    for event in YAML(typ="safe").parse(text):
-        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _AmbiguousError
-        if isinstance(event, MappingStartEvent | SequenceStartEvent):
-            if event.tag is not None or len(stack) >= DEPTH_LIMIT:
-                raise _AmbiguousError
-            node: Any = {} if isinstance(event, MappingStartEvent) else []
-            _place(node, stack, keys, root)
-            stack.append(node)
-            keys.append(None)
-        elif isinstance(event, ScalarEvent):
-            if event.tag is not None:
-                raise _AmbiguousError
-            _scalar(str(event.value), stack, keys, root)
-        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
-            stack.pop()
-            keys.pop()
-    if len(root) != 1:
+    events = (event for event in YAML(typ="safe").parse(text) if isinstance(event, _OF_NODES))
+    root = _node(events, 0)
+    if root is _END or next(events, None) is not None:
         raise _AmbiguousError
-    return root[0]
+    return root
 
 
-def _scalar(text: str, stack: list[Any], keys: list[str | None], root: list[Json]) -> None:
-    if stack and isinstance(stack[-1], dict) and keys[-1] is None:
-        if text in stack[-1] or text == "<<":
-            raise _AmbiguousError
-        keys[-1] = text
-        return
-    _place(text, stack, keys, root)
-
-
-def _place(node: Json, stack: list[Any], keys: list[str | None], root: list[Json]) -> None:
-    if not stack:
-        root.append(node)
-    elif isinstance(stack[-1], list):
-        stack[-1].append(node)
-    else:
-        key = keys[-1]
-        if key is None:
-            # A mapping or a sequence as a key.
-            raise _AmbiguousError
-        stack[-1][key] = node
-        keys[-1] = None
+def _node(events: Iterator[Any], depth: int) -> Any:
+    """Return the node that begins with the next event, ``_END`` where none does."""
+    event = next(events, None)
+    if event is None or isinstance(event, MappingEndEvent | SequenceEndEvent):
+        return _END
+    if isinstance(event, AliasEvent) or event.anchor is not None or event.tag is not None:
+        raise _AmbiguousError
+    if isinstance(event, ScalarEvent):
+        return str(event.value)
+    if depth >= DEPTH_LIMIT:
+        raise _AmbiguousError
+    nodes = list(iter(lambda: _node(events, depth + 1), _END))
+    if isinstance(event, SequenceStartEvent):
+        return nodes
+    keys = nodes[::2]
+    if not all(isinstance(key, str) and key != "<<" for key in keys) or len(set(keys)) < len(keys):
+        raise _AmbiguousError
+    return dict(zip(keys, nodes[1::2], strict=True))
 
 
 @lru_cache(maxsize=1024)

@@ -50,7 +50,6 @@ class EmbeddedRedis:
     Args:
         data_dir: where to persist (append-only file, synced each second); None keeps state in
             memory.  It is made if absent and must be its user's alone.
-        binary: the server to run; None looks for one.
         fsync: whether each write is synced to disk before it is answered; needs ``data_dir``.
     """
 
@@ -58,12 +57,10 @@ class EmbeddedRedis:
         self,
         *,
         data_dir: Path | None = None,
-        binary: Path | None = None,
         fsync: bool = False,
     ) -> None:
         self._fsync = fsync
         self._data_dir = data_dir
-        self._binary = binary
         self._lock: int | None = None
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,7 +118,7 @@ class EmbeddedRedis:
             raise GuardError(
                 "start the embedded redis from the main thread; it would die with this one"
             )
-        binary = self._binary or find_server()
+        binary = find_server()
         if self._data_dir is not None and self._lock is None:
             _private_directory(self._data_dir)
             self._lock = _locked(self._data_dir)

@@ -51,31 +51,19 @@ class MemoryKeys:
 
     def __init__(self, namespace: str, tenant: str) -> None:
         self.prefix = f"{namespace}:{{{tenant_tag(tenant)}}}:m:"
+        self.candidates = f"{self.prefix}{_KINDS['candidate']}:"
+        """Begin of the keys of candidates' records."""
+        self.closed = f"{self.prefix}closed"
+        """Closed partitions by name, for people: the gate looks at each."""
+        self.findings = f"{self.prefix}drift"
+        self.in_flight = f"{self.prefix}inflight"
+        """The committed candidates without an answer."""
+        self.review = f"{self.prefix}review"
+        """The candidates that a person may want to see."""
 
-    @property
-    def candidates(self) -> str:
-        """Return how the keys of candidates' records begin."""
-        return f"{self.prefix}c:"
-
-    def candidate(self, identifier: str) -> str:
-        """Return the key of a candidate's record."""
-        return f"{self.candidates}{digest(b'candidate', identifier)}"
-
-    def nonce(self, principal: str, nonce: str) -> str:
-        """Return the key of a nonce; nonces of two principals never meet."""
-        return f"{self.prefix}n:{digest(b'nonce', principal, nonce)}"
-
-    def item(self, store: str, partition: str, key: str) -> str:
-        """Return the key of what is known of a committed item."""
-        return f"{self.prefix}i:{digest(b'item', store, partition, key)}"
-
-    def binding(self, content: str, target: MemoryClass, principal: str) -> str:
-        """Return the key of the token for a content, a class and a principal."""
-        return f"{self.prefix}k:{digest(b'binding', content, target.name, principal)}"
-
-    def token(self, secret: str) -> str:
-        """Return the key of a token by its secret."""
-        return f"{self.prefix}t:{digest(b'token', secret)}"
+    def of(self, kind: str, *parts: str) -> str:
+        """Return the key of a record of one of ``_KINDS``, which some texts name."""
+        return f"{self.prefix}{_KINDS[kind]}:{digest(kind.encode(), *parts)}"
 
     def trust(self, kind: str, name: str) -> str:
         """Return the key of the trust in a ``principal`` or a ``source``."""
@@ -87,50 +75,40 @@ class MemoryKeys:
         """Return the key of the trust in a source by its mark."""
         return f"{self.prefix}trust:source:{mark.hex()}"
 
-    def sources(self, principal: str, session: str) -> str:
-        """Return the key of the sources that a session has read from."""
-        return f"{self.prefix}r:{digest(b'sources', principal, session)}"
-
-    def quarantine(self, store: str, partition: str) -> str:
-        """Return the key of a partition's quarantine."""
-        return f"{self.prefix}q:{digest(b'partition', store, partition)}"
-
-    @property
-    def closed(self) -> str:
-        """Return the key of what is in quarantine, by name, for people: the gate looks at each."""
-        return f"{self.prefix}closed"
-
-    def drift(self, principal: str) -> str:
-        """Return the key of what a principal's committed items say."""
-        return f"{self.prefix}d:{digest(b'drift', principal)}"
-
-    @property
-    def findings(self) -> str:
-        """Return the key of the drift findings."""
-        return f"{self.prefix}drift"
-
-    @property
-    def in_flight(self) -> str:
-        """Return the key of the committed candidates without an answer."""
-        return f"{self.prefix}inflight"
-
-    @property
-    def review(self) -> str:
-        """Return the key of the candidates that a person may want to see."""
-        return f"{self.prefix}review"
-
     def settled(
         self, candidate: str, store: str, partition: str, key: str, principal: str
     ) -> list[str]:
         """Return the keys that settling a candidate changes."""
         return [
-            self.candidate(candidate),
+            self.of("candidate", candidate),
             self.in_flight,
-            self.item(store, partition, key),
-            self.drift(principal),
+            self.of("item", store, partition, key),
+            self.of("drift", principal),
             self.findings,
             self.trust("principal", principal),
         ]
+
+
+_KINDS: Final = {
+    "candidate": "c",
+    "nonce": "n",
+    "item": "i",
+    "binding": "k",
+    "token": "t",
+    "sources": "r",
+    "partition": "q",
+    "drift": "d",
+}
+"""Kinds of records, each with its part of the key.
+
+* ``nonce``: principal and nonce, so that those of two principals never meet.
+* ``item``: store, partition and key of a committed item.
+* ``binding``: digest, class and principal that a promotion token is for.
+* ``token``: its secret.
+* ``sources``: principal and session that has read from them.
+* ``partition``: store and name of a partition in quarantine.
+* ``drift``: principal whose committed items are watched.
+"""
 
 
 def record_of(candidate: Candidate, receipt: str) -> list[str]:
@@ -290,17 +268,17 @@ class RedisStaging:
         keys = self.keys(candidate.identity.tenant)
         lower = candidate.fallback or candidate.target
         principal = candidate.identity.principal
-        first = keys.binding(candidate.digest, candidate.target, principal)
-        second = keys.binding(candidate.digest, lower, principal)
+        first = keys.of("binding", candidate.digest, candidate.target.name, principal)
+        second = keys.of("binding", candidate.digest, lower.name, principal)
         names = [
-            keys.candidate(candidate.id),
-            keys.nonce(principal, candidate.nonce),
-            keys.item(candidate.store, candidate.partition, candidate.key),
+            keys.of("candidate", candidate.id),
+            keys.of("nonce", principal, candidate.nonce),
+            keys.of("item", candidate.store, candidate.partition, candidate.key),
             first,
             second,
-            keys.token(candidate.token),
-            keys.quarantine(candidate.store, candidate.partition),
-            keys.sources(principal, candidate.identity.session),
+            keys.of("token", candidate.token),
+            keys.of("partition", candidate.store, candidate.partition),
+            keys.of("sources", principal, candidate.identity.session),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -327,13 +305,13 @@ class RedisStaging:
         keys = self.keys(candidate.identity.tenant)
         principal = candidate.identity.principal
         names = [
-            keys.candidate(candidate.id),
-            keys.nonce(principal, candidate.nonce),
-            keys.item(candidate.store, candidate.partition, candidate.key),
-            keys.binding(candidate.digest, decision.target, principal),
+            keys.of("candidate", candidate.id),
+            keys.of("nonce", principal, candidate.nonce),
+            keys.of("item", candidate.store, candidate.partition, candidate.key),
+            keys.of("binding", candidate.digest, decision.target.name, principal),
             keys.in_flight,
-            keys.quarantine(candidate.store, candidate.partition),
-            keys.sources(principal, candidate.identity.session),
+            keys.of("partition", candidate.store, candidate.partition),
+            keys.of("sources", principal, candidate.identity.session),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -366,9 +344,9 @@ class RedisStaging:
         keys = self.keys(candidate.identity.tenant)
         identity = candidate.identity
         names = [
-            keys.candidate(candidate.id),
+            keys.of("candidate", candidate.id),
             keys.review,
-            keys.sources(identity.principal, identity.session),
+            keys.of("sources", identity.principal, identity.session),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -424,7 +402,7 @@ class RedisStaging:
         """
         keys = self.keys(tenant)
         wanted = ("store", "partition", "key", "principal")
-        reply = await self._client.rows("HMGET", keys.candidate(identifier), *wanted)
+        reply = await self._client.rows("HMGET", keys.of("candidate", identifier), *wanted)
         if None in reply:
             return  # It was never staged, or is settled and gone.
         names = keys.settled(identifier, *map(text_of, reply))
@@ -441,20 +419,20 @@ class RedisStaging:
         """
         keys = self.keys(identity.tenant)
         names = [keys.source(mark) for mark in sorted(sources)]
-        key = keys.sources(identity.principal, identity.session)
+        key = keys.of("sources", identity.principal, identity.session)
         ttl = self.limits.stage_ttl * 24 * 1000
         await self._client.run(load_script("read"), 1, key, ttl, SOURCES, *names)
 
     async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
         """Return whether the operator has closed any of the partitions of a store."""
         keys = self.keys(identity.tenant)
-        names = [keys.quarantine(store, partition) for partition in sorted(partitions)]
+        names = [keys.of("partition", store, partition) for partition in sorted(partitions)]
         return await self._client.execute("EXISTS", *names) != 0
 
     async def reserve(self, candidate: Candidate) -> bool:
         """Bind the nonce of a proposed update to its text; False where it is bound otherwise."""
-        key = self.keys(candidate.identity.tenant).nonce(
-            candidate.identity.principal, candidate.nonce
+        key = self.keys(candidate.identity.tenant).of(
+            "nonce", candidate.identity.principal, candidate.nonce
         )
         ttl = self.limits.nonce_ttl * 1000
         script = load_script("reserve")
@@ -536,7 +514,7 @@ class GateOperator:
         Raises:
             GuardError: it is not known, or not any more.
         """
-        values = await self._client.rows("HMGET", self._keys.candidate(identifier), *_FIELDS)
+        values = await self._client.rows("HMGET", self._keys.of("candidate", identifier), *_FIELDS)
         fields = {
             name: value.decode("utf-8", "replace")
             for name, value in zip(_FIELDS, values, strict=True)
@@ -569,8 +547,8 @@ class GateOperator:
                 f"the content of `{identifier}` is not what was staged; it was altered or cut"
             )
         until = await self._now() // 1000 * 1000 + seconds * 1000
-        binding = self._keys.binding(digest, target, principal)
-        names = (binding, self._keys.token(secret))
+        binding = self._keys.of("binding", digest, target.name, principal)
+        names = (binding, self._keys.of("token", secret))
         mac = seal.promotion(self._tenant, digest, target.name, principal, until)
         script = load_script("promote")
         await self._client.run(script, 2, *names, binding, seconds * 1000, issuer, until, mac)
@@ -578,7 +556,7 @@ class GateOperator:
 
     async def quarantine(self, store: str, partition: str, reason: str, seconds: int) -> None:
         """Close a partition: no write enters it until it is released or the time is over."""
-        key = self._keys.quarantine(store, partition)
+        key = self._keys.of("partition", store, partition)
         await self._client.execute("SET", key, reason or "-", "PX", seconds * 1000)
         until, name = await self._now() + seconds * 1000, json.dumps([store, partition])
         await self._client.execute("ZADD", self._keys.closed, until, name)
@@ -586,7 +564,7 @@ class GateOperator:
     async def release(self, store: str, partition: str) -> bool:
         """Open a partition again; False where it was not closed."""
         await self._client.execute("ZREM", self._keys.closed, json.dumps([store, partition]))
-        return await self._client.execute("DEL", self._keys.quarantine(store, partition)) == 1
+        return await self._client.execute("DEL", self._keys.of("partition", store, partition)) == 1
 
     async def closed(self) -> list[Closed]:
         """Return the partitions that are closed, the last to be open again first."""
@@ -596,7 +574,7 @@ class GateOperator:
         found: list[Closed] = []
         for member, score in zip(items[::2], items[1::2], strict=True):
             store, partition = json.loads(member)
-            why = await self._client.execute("GET", self._keys.quarantine(store, partition))
+            why = await self._client.execute("GET", self._keys.of("partition", store, partition))
             if isinstance(why, bytes):
                 text = why.decode("utf-8", "replace")
                 found.append(Closed(store, partition, text, float(score) / 1000))

@@ -154,3 +154,25 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Calla
 
     assert answer["error"]["message"].startswith("the egress guard is not available")
     assert wrapper.process.stdout.read() == b""
+
+
+@pytest.mark.parametrize("given", ["/dev/null", "file"])
+def test_an_input_that_the_event_loop_cannot_wait_for_ends_like_a_pipe(
+    daemon: RunningGuard, tmp_path: Path, given: str
+):
+    """A device or a regular file is read to its end; then the server ends, and the wrapper."""
+    frame = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * (given == "file")
+    source = Path(given)
+    if frame:
+        source = tmp_path / "frames"
+        source.write_bytes(frame)
+    command = [sys.executable, "-m", "guard", "stdio", "--policy", str(POLICY)]
+    command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", sys.executable]
+    with source.open("rb") as stdin:
+        ran = subprocess.run(
+            [*command, "-c", ECHO], cwd=ROOT, stdin=stdin, capture_output=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+
+    assert ran.returncode == 5
+    assert ran.stdout.startswith(frame)

@@ -44,7 +44,7 @@ def guard_hooks(
         "UserPromptSubmit": hooks.on_prompt,
         "PreToolUse": hooks.before_tool,
         "PostToolUse": hooks.after_tool,
-        "PostToolUseFailure": hooks.after_failure,
+        "PostToolUseFailure": hooks.after_tool,
     }
     return {
         event: [HookMatcher(hooks=[hook], on_failure="block")] for event, hook in matched.items()
@@ -66,14 +66,12 @@ class _Hooks:
         )
 
     async def on_prompt(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del tool_use_id, context
         hook = read_hook(Client.CLAUDE_CODE, given, self._project)
         if hook.kind is Kind.PROMPT:
             await self._session(given).prompt(hook.text)
         return {}
 
     async def before_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
         hook = read_hook(
             Client.CLAUDE_CODE, {**given, "tool_use_id": tool_use_id or "-"}, self._project
         )
@@ -95,20 +93,12 @@ class _Hooks:
         return {"hookSpecificOutput": decision}
 
     async def after_tool(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
-        return await self._observe(given, tool_use_id, given["tool_response"], is_error=False)
-
-    async def after_failure(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
-        del context
-        return await self._observe(given, tool_use_id, given["error"], is_error=True)
-
-    async def _observe(
-        self, given: Any, tool_use_id: str | None, result: Any, *, is_error: bool
-    ) -> Any:
+        failed = given["hook_event_name"] == "PostToolUseFailure"
+        result = given["error" if failed else "tool_response"]
         verdict = self._running.pop(tool_use_id or given["tool_use_id"], None)
         if verdict is None:
             return _withheld(given, WITHHELD)
-        released = await self._session(given).observe(verdict, result, is_error=is_error)
+        released = await self._session(given).observe(verdict, result, is_error=failed)
         if released.withheld is None and not released.replaced:
             return {}
         return _withheld(given, released.content)

@@ -77,12 +77,7 @@ class GuardPlugin(BasePlugin):
         result: Any,
     ) -> dict[str, Any] | None:
         """Label a result, and withhold it where the policy says so."""
-        del tool, tool_args
-        verdict = self._running.pop(str(tool_context.function_call_id), None)
-        if verdict is None:
-            return None  # It is the refusal itself.
-        session = self._runs[tool_context.invocation_id]
-        return _instead(await session.observe(verdict, result))
+        return await self._observed(tool_context, result, is_error=False)
 
     async def on_tool_error_callback(
         self,
@@ -93,12 +88,16 @@ class GuardPlugin(BasePlugin):
         error: Exception,
     ) -> dict[str, Any] | None:
         """Label what a failing tool said; the error goes on."""
-        del tool, tool_args
-        verdict = self._running.pop(str(tool_context.function_call_id), None)
+        return await self._observed(tool_context, error, is_error=True)
+
+    async def _observed(
+        self, context: ToolContext, content: Any, *, is_error: bool
+    ) -> dict[str, Any] | None:
+        verdict = self._running.pop(str(context.function_call_id), None)
         if verdict is None:
-            return None
-        session = self._runs[tool_context.invocation_id]
-        return _instead(await session.observe(verdict, error, is_error=True))
+            return None  # It is the refusal itself.
+        session = self._runs[context.invocation_id]
+        return _instead(await session.observe(verdict, content, is_error=is_error))
 
     def _begin(self, context: InvocationContext) -> Session:
         principal = self._principal or context.session.app_name

@@ -54,13 +54,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
     async def abefore_agent(self, state: Any, runtime: Any) -> None:
         """Note what the person has typed since the agent last spoke."""
-        del runtime
         for text in self._typed(state):
             await self._session().prompt(text)
 
     def before_agent(self, state: Any, runtime: Any) -> None:
         """See :meth:`abefore_agent`."""
-        del runtime
         for text in self._typed(state):
             self._sync_session().prompt(text)
 

@@ -182,8 +182,7 @@ def _text_changed(text: str, change: Callable[[Json], Json]) -> str:
     json.loads(text)  # Not lines of JSON, nor prose: what is read strictly below is all of it.
     document = parsed(text, every_format=False)
     if isinstance(document, str):
-        msg = "a text is no document"
-        raise ValueError(msg)  # noqa: TRY004  (of its contents, not of its type)
+        raise ValueError("a text is no document")  # noqa: TRY004  (of its contents, not of its type)
     return json.dumps(change(document), ensure_ascii=False)
 
 
@@ -199,7 +198,7 @@ def _with_list(
     Raises:
         ValueError: no list has these items and no others.
     """
-    if isinstance(document, list) and _is_same(document, before):
+    if isinstance(document, list) and list(map(id, document)) == list(map(id, before)):
         return list(after)
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in inner:
@@ -213,9 +212,3 @@ def _with_list(
             return {**document, key: changed}
         return [*document[:key], changed, *document[key + 1 :]]
     raise ValueError("the items are not one list")
-
-
-def _is_same(found: Sequence[Json], items: Sequence[Json]) -> bool:
-    return len(found) == len(items) and all(
-        one is other for one, other in zip(found, items, strict=True)
-    )

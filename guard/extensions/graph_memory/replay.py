@@ -39,54 +39,35 @@ class SelectionReplay:
     places: tuple[int | None, ...]
     """For each served item its authenticated place, from 0; None where it is not returned."""
 
-    @property
-    def stands(self) -> tuple[bool, ...]:
-        """True for each served item whose authenticated place is at least as good as its served."""
-        return standing(self.places)
-
-    @property
-    def diverged(self) -> bool:
-        """Return whether an item has a better place than its authenticated one."""
-        return not all(self.stands)
-
     def vouches(self, place: int = 0) -> bool:
         """Return whether the item at a served place may vouch for a later call."""
-        stands = self.stands
+        stands = standing(self.places)
         return self.faithful and place < len(stands) and stands[place]
 
 
-def replay(  # noqa: PLR0913  (what is compared with what, by name)
-    selector: Selector | None,
+def replay(
+    selector: Selector,
     full: Graph,
     authentic: Graph,
     recall: Recall,
     served: Sequence[int] | None = None,
     *,
-    compare: bool = False,
     unmerged: tuple[Recall, Sequence[int]] | None = None,
 ) -> SelectionReplay:
     """Run a selector on both graphs and compare the order of what was served.
 
     Args:
-        selector: of the store; None where both graphs are one and the answer is known.
+        selector: of the store.
         full: the whole graph.
         authentic: its authenticated part, with the same numbers of nodes.
         recall: what was asked.
         served: the store's answer, best first; None where the replica's own stands for it.
-        compare: whether to run the selector although both graphs are one.
         unmerged: the recall and the answer by the nodes of the authenticated graph, where merges
             that do not count have made other nodes of them.
 
     Raises:
         ValueError: the selector cannot rank one of the graphs.
     """
-    if full is authentic and served is not None and not compare:
-        # Nothing was written that does not count: there is nothing to compare.
-        return SelectionReplay(
-            tuple(served), tuple(served), faithful=True, places=tuple(range(len(served)))
-        )
-    if selector is None:
-        raise ValueError("a selection cannot be replayed without its selector")
     whole = selector.rank(full, recall)
     given = whole.items if served is None else tuple(served)
     asked, own = unmerged or (recall, given)

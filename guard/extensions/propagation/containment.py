@@ -69,7 +69,7 @@ def contained_field(
     return name, seal.sealed(area, name, sizes + b"".join((*values, *runs, *wholes)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Contained:
     """The contained items of a tenant, by what they are known by."""
 
@@ -81,7 +81,7 @@ class Contained:
     """Passages of each item."""
     altered: int = 0
     """Records whose seal does not fit: what they contained is not known."""
-    suspected: frozenset[bytes] = frozenset()
+    suspected: set[bytes] = field(default_factory=set)
     """Nodes of saves that look poisoned; they are not contained."""
 
     @classmethod
@@ -93,18 +93,18 @@ class Contained:
         is_evident: Callable[[Destination], bool],
     ) -> Contained:
         """Return what the fields of a contained set say."""
-        area, altered = contained_set(tenant), 0
-        found = cls(seal, is_evident)
+        area, found = contained_set(tenant), cls(seal, is_evident)
         for name, raw in fields.items():
+            if name.startswith(FOUND):
+                found.suspected.add(name[len(FOUND) :])
             if not name.startswith(ITEM):
                 continue
             body = seal.opened(area, name, raw)
             if body is None:
-                altered += 1
-                continue
-            found._take(name[len(ITEM) :], body)
-        suspected = frozenset(name[len(FOUND) :] for name in fields if name.startswith(FOUND))
-        return cls(seal, is_evident, found.values, found.runs, found.sizes, altered, suspected)
+                found.altered += 1
+            else:
+                found._take(name[len(ITEM) :], body)
+        return found
 
     def _take(self, node: bytes, body: bytes) -> None:
         values, runs, wholes = _SIZES.unpack_from(body)
@@ -164,7 +164,8 @@ def take_apart(content: Json, contained: Contained) -> TakenApart | None:
     nodes: set[bytes] = set()
     try:
         left = _left(content, contained, nodes)
-        if nodes and (_is_empty(left) or contained.found_in(strings_in_order(left))):
+        is_empty = isinstance(left, dict) and left.get("content") == []
+        if nodes and (is_empty or contained.found_in(strings_in_order(left))):
             left = None
     except (_WholeError, RecursionError):
         left = None
@@ -206,8 +207,3 @@ def _text_left(text: str, contained: Contained, nodes: set[bytes]) -> str:
         nodes |= found
         raise _WholeError
     return text
-
-
-def _is_empty(content: Json) -> bool:
-    """Return whether a result has lost every block of its text."""
-    return isinstance(content, dict) and content.get("content") == []

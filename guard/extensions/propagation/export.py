@@ -74,10 +74,8 @@ def as_csv(document: dict[str, Any]) -> str:
     writer = csv.DictWriter(out, _COLUMNS, extrasaction="ignore")
     writer.writeheader()
     scope = document["scope"]
-    for row in (*scope["items"], *scope["sends"], *scope["asked"]):
-        writer.writerow({name: _cell(row.get(name, "")) for name in _COLUMNS})
-    for one in scope["exposed"]:
-        row = {"tier": "exposed", **one}
+    exposed = ({"tier": "exposed", **one} for one in scope["exposed"])
+    for row in (*scope["items"], *scope["sends"], *scope["asked"], *exposed):
         writer.writerow({name: _cell(row.get(name, "")) for name in _COLUMNS})
     return out.getvalue()
 

@@ -32,23 +32,13 @@ PLANNED: Final = "planned"
 DONE: Final = "done"
 UNDOING: Final = "undoing"
 UNDONE: Final = "undone"
-PARTS: Final = (
-    "item",
-    "label",
-    "established",
-    "grant",
-    "request",
-    "token",
-    "trust",
-)
-"""Subjects of a change."""
 
 
 class Change(NamedTuple):
     """One hash field to be changed."""
 
     part: str
-    """Subject, one of ``PARTS``."""
+    """Subject: item, label, established, grant, request, token or trust."""
     key: bytes
     name: bytes
     before: bytes | None

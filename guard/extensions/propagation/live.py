@@ -173,7 +173,7 @@ class Containment:
         return take_apart(result.content, known[2])
 
 
-def _asked(verdict: Verdict, spread: Spread, suspected: frozenset[bytes]) -> Verdict:
+def _asked(verdict: Verdict, spread: Spread, suspected: set[bytes]) -> Verdict:
     """Return the verdict of a send, as a question where it follows from a finding."""
     count = len(suspected.intersection(spread.sources))
     if not count or spread.granted:

@@ -15,7 +15,7 @@ from guard.extensions.propagation.evidence import Kind, Tier
 from guard.extensions.propagation.graph import SAVED, Graph, Reached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from guard.extensions.propagation.incident import Selector
 
@@ -37,7 +37,6 @@ class ScopedItem:
     event: Event
     priority: float
     """R, equation 5."""
-    probability: float
     spread: float
     conflict: float
 
@@ -98,7 +97,6 @@ def _selects(event: Event, selector: Selector) -> bool:
 def scope_of(
     graph: Graph,
     roots: Iterable[int],
-    probability: Callable[[Event], float] | None = None,
     *,
     up: bool = False,
     exposed: Collection[int] | None = None,
@@ -108,8 +106,6 @@ def scope_of(
     Args:
         graph: of the tenant.
         roots: numbers of events.
-        probability: that an item is poisoned, as a detector has it; left out, the confidence of
-            the path that leads there.
         up: what they follow from instead.
         exposed: also everything that sessions saved after they had recalled a reached item; the
             numbers of the events that a person has cleared.
@@ -124,8 +120,7 @@ def scope_of(
     highest = max(heights.values(), default=0) or 1
     earlier = _earlier_versions(graph, places)
     scoped = [
-        _scoped(graph, one, heights[one.place] / highest, earlier.get(one.place), probability)
-        for one in reached
+        _scoped(graph, one, heights[one.place] / highest, earlier.get(one.place)) for one in reached
     ]
     scoped.sort(key=lambda item: (item.reached.tier, -item.priority, item.reached.place))
     sends = {item.reached.place for item in scoped if item.event.what is EventKind.SEND}
@@ -176,13 +171,11 @@ def _scoped(
     one: Reached,
     spread: float,
     earlier: Event | None,
-    probability: Callable[[Event], float] | None,
 ) -> ScopedItem:
     event = graph.event(one.place)
-    poison = one.confidence if probability is None else probability(event)
     conflict = event.conflict(earlier)
-    priority = GAMMAS[0] * poison + GAMMAS[1] * spread + GAMMAS[2] * conflict
-    return ScopedItem(one, event, round(priority, 6), poison, spread, conflict)
+    priority = GAMMAS[0] * one.confidence + GAMMAS[1] * spread + GAMMAS[2] * conflict
+    return ScopedItem(one, event, round(priority, 6), spread, conflict)
 
 
 def _heights(graph: Graph, reached: list[Reached]) -> dict[int, int]:
@@ -271,7 +264,7 @@ def item_document(item: ScopedItem) -> dict[str, Any]:
         "tier": item.reached.tier.name.lower(),
         "hops": item.reached.hops,
         "r": item.priority,
-        "p": round(item.probability, 4),
+        "p": round(item.reached.confidence, 4),
         "spread": round(item.spread, 4),
         "conflict": round(item.conflict, 4),
     }

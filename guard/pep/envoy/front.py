@@ -83,14 +83,15 @@ class Front:
             if key in _SAID:
                 if key in asserted:
                     # Envoy overwrites; two values are one of the client's.
-                    message = f"`{key.decode()}` occurs twice: Envoy must overwrite it"
-                    raise MessageError("duplicate_header", message)
+                    raise MessageError(
+                        "duplicate_header",
+                        f"`{key.decode()}` occurs twice: Envoy must overwrite it",
+                    )
                 asserted[key] = value
             elif not key.startswith(_OWN):
                 kept.append((name, value))
         if self._secret and not hmac.compare_digest(asserted.get(SECRET, b""), self._secret):
-            message = "only the Envoy in front may ask here"
-            raise MessageError("bad_credential", message, status=403)
+            raise MessageError("bad_credential", "only the Envoy in front may ask here", status=403)
         connection = asserted.get(CONNECTION, b"")
         if connection and not _NAME.fullmatch(connection):
             raise MessageError("bad_session_id", "`x-guard-connection` is not visible ascii")
@@ -108,8 +109,11 @@ class Front:
             return next(iter(self._servers.values()))
         found = self._servers.get(name or b"")
         if found is None:
-            message = "the route names none of the servers, in `x-guard-server`"
-            raise MessageError("unknown_path", message, status=404)
+            raise MessageError(
+                "unknown_path",
+                "the route names none of the servers, in `x-guard-server`",
+                status=404,
+            )
         return found
 
 
@@ -125,13 +129,17 @@ def _certificates(header: str) -> tuple[bytes, ...]:
             readable chain.
     """
     if not _ELEMENT.fullmatch(header):
-        message = "`x-forwarded-client-cert` is not one element: Envoy must set it, not append"
-        raise MessageError("bad_credential", message, status=403)
+        raise MessageError(
+            "bad_credential",
+            "`x-forwarded-client-cert` is not one element: Envoy must set it, not append",
+            status=403,
+        )
     chain = _CHAIN.search(header)
     if chain is None:
         return ()
     try:
         return tuple(ssl.PEM_cert_to_DER_cert(one) for one in _PEM.findall(unquote(chain[1])))
     except ValueError as error:
-        message = "`x-forwarded-client-cert` has a chain that is none"
-        raise MessageError("bad_credential", message, status=403) from error
+        raise MessageError(
+            "bad_credential", "`x-forwarded-client-cert` has a chain that is none", status=403
+        ) from error

@@ -14,7 +14,7 @@ from guard.pep.envoy.front import Fronted
 from guard.pep.lean.messages import AnswerReader, RequestRead, RequestReader, chunk_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Sequence
+    from collections.abc import Coroutine, Sequence
     from ssl import SSLContext
 
     from guard.pep.lean.client_tls import ClientTls
@@ -113,7 +113,7 @@ class Wire(asyncio.BufferedProtocol):
         self._stalls_since = 0.0
         """Number of sent bytes at the last check, and the time since which it is unchanged."""
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature)
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to put what arrives."""
         return _ARRIVED
 
@@ -431,7 +431,6 @@ class ClientConnection(Wire):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop serving."""
-        del exc
         self._gone()
         if self._serving is not None:
             self._serving.cancel()
@@ -618,7 +617,6 @@ class UpstreamConnection(Wire):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that it is gone."""
-        del exc
         self.is_free = False
         if self._answer is not None:
             self._answer.end()
@@ -706,34 +704,6 @@ async def connected(
             server_hostname=place[0] if tls is not None else None,
         )
     return made
-
-
-async def asked_apart(
-    connecting: Awaitable[UpstreamConnection], method: str, data: bytes, limit: int
-) -> tuple[int, bytes]:
-    """Send a request by a connection of its own; return the status and the body of its answer.
-
-    Args:
-        connecting: gives the connection, which is ended.
-        method: of the request.
-        data: the request, as it is sent.
-        limit: bytes that the body may have.
-
-    Raises:
-        OSError, TimeoutError: there is no connection.
-        UpstreamLostError: no answer came that can be read, or there is no end of it.
-    """
-    upstream = await connecting
-    try:
-        answer = await upstream.ask(method, data)
-        body = bytearray()
-        while piece := await upstream.take(answer):
-            body += piece
-            if len(body) > limit:
-                raise UpstreamLostError("the answer is larger than the guard's `--body-limit`")
-        return answer.status, bytes(body)
-    finally:
-        upstream.close()
 
 
 def upstream_tls(trust: str, certificate: str = "") -> SSLContext:

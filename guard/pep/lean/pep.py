@@ -29,7 +29,6 @@ from guard.pep.lean.connections import (
     ClientConnection,
     UpstreamConnection,
     UpstreamLostError,
-    asked_apart,
     connected,
     no_room,
 )
@@ -155,8 +154,7 @@ class LeanPep:
             try:
                 opened = await loop.create_server(factory, host.strip("[]"), int(port))
             except OSError as error:
-                msg = f"a listener cannot be opened: {error}"
-                raise GuardError(msg) from error
+                raise GuardError(f"a listener cannot be opened: {error}") from error
             self._servers.append(opened)
         self.start(self._sweep())
         self.start(self._enforcement.refused_connections.run())
@@ -362,19 +360,26 @@ class LeanPep:
                 self._in_stream_or_reply(outcome)
                 return
             asked = self._upstream_requests.build(server, request, message, outcome)
-            connecting = connected(asked.place, asked.tls, self._egress)
             try:
-                status, body = await asked_apart(
-                    connecting, request.method, asked.data, self.body_limit
-                )
+                upstream = await connected(asked.place, asked.tls, self._egress)
+                try:
+                    answer = await upstream.ask(request.method, asked.data)
+                    body = await self._whole(asked, upstream, answer)
+                finally:
+                    upstream.close()
+                    self.budget.release(id(asked))
                 if isinstance(outcome, Exchange):
-                    await self._responses.on_answer(outcome, body, status)
+                    await self._responses.on_answer(outcome, body, answer.status)
             except (OSError, TimeoutError, UpstreamLostError):
                 self._metrics.count(ERRORS, "upstream")
                 failure = unanswered("the tool server did not answer")
-                refusal = self._responses.refuse(failure, outcome, message)
-                self._in_stream_or_reply(replace(refusal, stream=reply.stream))
-                await self._lost(outcome)
+            except MessageError as error:
+                failure = error
+            else:
+                return
+            refusal = self._responses.refuse(failure, outcome, message)
+            self._in_stream_or_reply(replace(refusal, stream=reply.stream))
+            await self._lost(outcome)
         finally:
             held.close()
 

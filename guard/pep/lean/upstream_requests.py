@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from guard.core.frozen import frozen
 from guard.pep.envoy.front import SERVER, Front, Fronted
 from guard.pep.lean.connections import ClientConnection, upstream_tls
-from guard.pep.lean.messages import NAMES_REMEMBERED, Fields, RequestRead, field_name, head_bytes
+from guard.pep.lean.messages import NAMES_REMEMBERED, RequestRead, field_name, head_bytes
 from guard.pep.message_budget import LIMIT
 from guard.pep.routes import ADDRESSES, address_in, address_of
 from guard.pipeline.exchange import Exchange, UnparsedExchange
@@ -136,7 +136,8 @@ class UpstreamRequests:
             fields.insert(0, (b"Host", host.encode("idna" if not host.isascii() else "ascii")))
         if self._egress:
             fields.append((SERVER, server.name.encode("ascii")))
-        if body or request.method in _WITH_BODY or _has(request.fields, b"content-length"):
+        sized = any(name.lower() == b"content-length" for name, _ in request.fields)
+        if body or request.method in _WITH_BODY or sized:
             fields.append((b"Content-Length", str(len(body)).encode()))
         # The answer is read too: ask for one the guard never has to decompress.
         fields.append((b"Accept-Encoding", b"identity"))
@@ -197,10 +198,6 @@ def origin_of(upstream: str) -> tuple[str, str]:
     """Return scheme and authority (``host:port``) of an upstream's URL."""
     host, port = address_in(upstream)
     return urlsplit(upstream).scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _has(fields: Fields, wanted: bytes) -> bool:
-    return any(name.lower() == wanted for name, _ in fields)
 
 
 def _with_credential(

@@ -129,14 +129,19 @@ class ForwardAddon:
             if authority and not names_host(
                 authority, host, flow.request.port, flow.request.scheme
             ):
-                message = "the request names another host than the one it is on its way to"
-                raise MessageError("host_mismatch", message, status=421)
+                raise MessageError(
+                    "host_mismatch",
+                    "the request names another host than the one it is on its way to",
+                    status=421,
+                )
         if tunnel is None:
             return replace(request, chosen=True)
         if any(p[0] == PROXY_CREDENTIAL and p not in tunnel.headers for p in request.headers):
             # Whom the guard is told by it was settled when the tunnel was opened.
-            message = "a request in a tunnel has another `Proxy-Authorization` than the tunnel"
-            raise MessageError("duplicate_header", message)
+            raise MessageError(
+                "duplicate_header",
+                "a request in a tunnel has another `Proxy-Authorization` than the tunnel",
+            )
         own = [(name, value) for name, value in request.headers if name not in INHERITED]
         session = [pair for pair in request.headers if pair[0] == SESSION_HEADER]
         inherited = [p for p in tunnel.headers if not session or p[0] != SESSION_HEADER]
@@ -192,8 +197,9 @@ class ForwardAddon:
             raise MessageError("bad_host", "the host can be read in more ways than one")
         limits = self._egress()
         if port not in limits.ports:
-            message = f"port {port} is not among the policy's `egress.ports`"
-            raise MessageError("port", message, status=403)
+            raise MessageError(
+                "port", f"port {port} is not among the policy's `egress.ports`", status=403
+            )
         destination = Destination("ip" if is_ip(canonical) else "host", canonical, canonical)
         if is_ip(canonical):
             self._check(destination, canonical)
@@ -203,8 +209,11 @@ class ForwardAddon:
         found = Destination("ip", address, address)
         kind = refused_address(host, found, self._egress().may_be_private)
         if kind is not None:
-            message = f"the host has a {kind} address that the policy does not open"
-            raise MessageError("private_address", message, status=403)
+            raise MessageError(
+                "private_address",
+                f"the host has a {kind} address that the policy does not open",
+                status=403,
+            )
 
     # --- tunnels ------------------------------------------------------------------------------
 
@@ -259,7 +268,6 @@ class ForwardAddon:
 
     def tls_failed_client(self, data: TlsData) -> None:
         """Count a client that broke off the handshake: it may not trust the guard's authority."""
-        del data
         self._metrics.count(ERRORS, "tls")
 
     # --- connections to upstreams -------------------------------------------------------------
@@ -297,8 +305,9 @@ class ForwardAddon:
         if isinstance(mode, UpstreamMode) and asked == mode.address:
             return  # the operator named it
         if not isinstance(mode, RegularMode) or address is None:
-            message = "this listener connects to one upstream only"
-            raise MessageError("private_address", message, status=403)
+            raise MessageError(
+                "private_address", "this listener connects to one upstream only", status=403
+            )
         host = self._admitted(*address[:2])
         found = await resolve(host.host, address[1])
         for one in found:

@@ -171,12 +171,21 @@ FRAME_BYTES: Final = 200
 """Bytes counted for a waiting message in addition to its content."""
 
 
+class _GuardHook(commands.StartHook):
+    """A hook that the addon answers by setting its fields."""
+
+    name = ""
+
+    def args(self) -> list[object]:
+        """Hand the addon the hook itself: mitmproxy passes one argument and no more."""
+        return [self]
+
+
 @dataclass
-class GuardFrameHook(commands.StartHook):
+class GuardFrameHook(_GuardHook):
     """A message has arrived whole, or has grown beyond the limit (``oversize``)."""
 
     name = "guard_frame"
-    blocking = True
     flow: http.HTTPFlow
     from_client: bool
     content: bytes
@@ -186,10 +195,6 @@ class GuardFrameHook(commands.StartHook):
     """Set by the addon to let the message through."""
     later: bool = False
     """Set instead where it says so later, by a :class:`JudgedFrame`."""
-
-    def args(self) -> list[object]:
-        """Hand the addon the hook itself: it answers by setting a field."""
-        return [self]
 
 
 @dataclass
@@ -224,7 +229,6 @@ class GuardedWebsocketLayer(websocket.WebsocketLayer):
 
     def done(self, event: events.Event) -> layer.CommandGenerator[None]:
         """Take nothing any more."""
-        del event
         yield from ()
 
     def relay_messages(self, event: events.Event) -> layer.CommandGenerator[None]:
@@ -366,11 +370,10 @@ class _Status(int):
 
 
 @dataclass
-class GuardChunkHook(commands.StartHook):
+class GuardChunkHook(_GuardHook):
     """A chunk of a streamed answer has arrived, or its end (``chunk`` is empty)."""
 
     name = "guard_chunk"
-    blocking = True
     flow: http.HTTPFlow
     chunk: bytes
     release: list[bytes] = field(default_factory=list)
@@ -383,40 +386,26 @@ class GuardChunkHook(commands.StartHook):
     """Set where a call in it is held open: the hook is called again, with ``again``."""
     again: bool = False
 
-    def args(self) -> list[object]:
-        """Hand the addon the hook itself: it answers by setting its fields."""
-        return [self]
-
 
 @dataclass
-class GuardHeldHook(commands.StartHook):
+class GuardHeldHook(_GuardHook):
     """A request is held open for a person's answer; the hook returns again and again until then."""
 
     name = "guard_held"
-    blocking = True
     flow: http.HTTPFlow
     head: http.Response | None = None
     """Set by the addon to begin the answer, before there is any, as a stream."""
     release: bytes = b""
     """Bytes of that answer for the client."""
 
-    def args(self) -> list[object]:
-        """Hand the addon the hook itself: it answers by setting its fields."""
-        return [self]
-
 
 @dataclass
-class GuardUnreadableHook(commands.StartHook):
+class GuardUnreadableHook(_GuardHook):
     """A request head could not be parsed."""
 
     name = "guard_unreadable"
-    blocking = True
     client: Client
     message: str
-
-    def args(self) -> list[object]:
-        """Hand the addon the hook itself: mitmproxy passes one argument and no more."""
-        return [self]
 
 
 class GuardedHttpStream(http_layers.HttpStream):
@@ -775,5 +764,6 @@ def verify() -> None:
         or names.get("websocket") is not websocket
         or websocket.WebsocketLayer is not GuardedWebsocketLayer
     ):
-        msg = "this mitmproxy does not take the guard's http layers; use a supported version"
-        raise GuardError(msg)
+        raise GuardError(
+            "this mitmproxy does not take the guard's http layers; use a supported version"
+        )

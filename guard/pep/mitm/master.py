@@ -252,10 +252,8 @@ async def listening(master: LeanMaster, tries: int = 3000) -> list[tuple[str, in
     for _ in range(tries):
         instances = list(master.server.servers)
         if errors := [i.last_exception for i in instances if i.last_exception]:
-            msg = f"a listener cannot be opened: {errors[0]}"
-            raise GuardError(msg)
+            raise GuardError(f"a listener cannot be opened: {errors[0]}")
         if instances and all(i.is_running for i in instances):
             return [a[:2] for i in instances for a in i.listen_addrs]
         await asyncio.sleep(0.01)
-    msg = "the listeners did not come up in time"
-    raise GuardError(msg)
+    raise GuardError("the listeners did not come up in time")

@@ -90,8 +90,9 @@ class DecisionServer:
                 self._serve, self._path, limit=FRAME_LIMIT
             )
         except OSError as error:
-            msg = f"the decision socket `{self._path}` cannot be made: {error}"
-            raise GuardError(msg) from error
+            raise GuardError(
+                f"the decision socket `{self._path}` cannot be made: {error}"
+            ) from error
 
     def close(self) -> None:
         """Stop listening."""

@@ -12,9 +12,11 @@ import json
 import os
 import shutil
 import signal
+import stat
 import sys
+import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from guard.core.errors import GuardError
 from guard.pep.stdio.decision_socket import FRAME_LIMIT
@@ -82,8 +84,9 @@ class Decisions:
             async with asyncio.timeout(self._timeout):
                 self._streams = await asyncio.open_unix_connection(self._path, limit=FRAME_LIMIT)
         except (OSError, TimeoutError) as error:
-            msg = f"no guard listens on `{self._path}`; start `guard run --decisions {self._path}`"
-            raise GuardError(msg) from error
+            raise GuardError(
+                f"no guard listens on `{self._path}`; start `guard run --decisions {self._path}`"
+            ) from error
         answer = await self._exchange({"op": "hello", **self._hello})
         if "ok" not in answer:
             self._drop()
@@ -93,8 +96,7 @@ class Decisions:
         if self._streams is None:
             await self._connected()
         if self._streams is None:
-            msg = "there is no connection to the guard"
-            raise GuardError(msg)
+            raise GuardError("there is no connection to the guard")
         reader, writer = self._streams
         number = next(self._numbers)
         try:
@@ -106,15 +108,15 @@ class Decisions:
         except (OSError, TimeoutError, ValueError) as error:
             # An answer that comes late must never be taken for that of the next question.
             self._drop()
-            msg = "the guard did not answer"
-            raise GuardError(msg) from error
+            raise GuardError("the guard did not answer") from error
         except asyncio.CancelledError:
             self._drop()
             raise
         if not isinstance(answer, dict) or answer.pop("n", None) != number:
             self._drop()
-            msg = "the guard answered something else than it was asked, or is an earlier version"
-            raise GuardError(msg)
+            raise GuardError(
+                "the guard answered something else than it was asked, or is an earlier version"
+            )
         return answer
 
     def _drop(self) -> None:
@@ -134,8 +136,7 @@ async def run_stdio(
     await decisions.connect()
     program = shutil.which(command[0])
     if program is None:
-        msg = f"`{command[0]}` is not on the PATH"
-        raise GuardError(msg)
+        raise GuardError(f"`{command[0]}` is not on the PATH")
     loop = asyncio.get_running_loop()
     early: list[int] = []
     for number in SIGNALS:
@@ -315,9 +316,27 @@ def _unavailable(line: bytes) -> bytes:
 
 
 async def _standard_input(loop: asyncio.AbstractEventLoop) -> asyncio.StreamReader:
+    """Return a reader of the agent's frames; without an input, one at its end."""
     reader = asyncio.StreamReader(limit=FRAME_LIMIT)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    source = sys.stdin
+    if source is None:
+        reader.feed_eof()
+        return reader
+    mode = os.fstat(source.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or source.isatty()):
+        # The event loop cannot wait for a file or a device such as /dev/null.
+        received, copied = os.pipe()
+        copy = threading.Thread(target=_copy, args=(source.buffer, copied), daemon=True)
+        copy.start()
+        source = os.fdopen(received)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     return reader
+
+
+def _copy(source: BinaryIO, pipe: int) -> None:
+    """Copy a file into a pipe, and close the pipe."""
+    with suppress(OSError), os.fdopen(pipe, "wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def _pass_on(child: asyncio.subprocess.Process, number: int) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-from typing import Any, Final, get_args
+from typing import get_args
 
+from guard.core.discovery import classes_in
 from guard.policy.rules.base import RuleConfig
 
 __all__ = ["RuleConfig", "discover_rule_types"]
-
-BASE: Final = "base"
 
 
 def discover_rule_types() -> dict[str, type[RuleConfig]]:
@@ -22,30 +18,15 @@ def discover_rule_types() -> dict[str, type[RuleConfig]]:
             two have one name.
     """
     found: dict[str, type[RuleConfig]] = {}
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        if info.name == BASE:
-            continue
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        for value in vars(module).values():
-            if not _is_rule_type(value, module.__name__):
-                continue
-            name = _type_name(value)
-            if name in found:
-                raise TypeError(
-                    f"rule type `{name}` is defined by `{found[name].__module__}` and by "
-                    f"`{module.__name__}`; rename one"
-                )
-            found[name] = value
+    for rule_type in classes_in(__name__, __path__, RuleConfig):
+        name = _type_name(rule_type)
+        if name in found:
+            raise TypeError(
+                f"rule type `{name}` is defined by `{found[name].__module__}` and by "
+                f"`{rule_type.__module__}`; rename one"
+            )
+        found[name] = rule_type
     return dict(sorted(found.items()))
-
-
-def _is_rule_type(value: Any, module: str) -> bool:
-    return (
-        inspect.isclass(value)
-        and issubclass(value, RuleConfig)
-        and value is not RuleConfig
-        and value.__module__ == module
-    )
 
 
 def _type_name(rule_type: type[RuleConfig]) -> str:

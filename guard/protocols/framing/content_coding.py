@@ -59,8 +59,9 @@ class StreamDecoder:
         self._limit = limit
         make = _DECODERS.get(self.coding)
         if make is None:
-            message = f"content encoding `{self.coding[:40]}` is not understood"
-            raise MessageError(CODE, message, status=415)
+            raise MessageError(
+                CODE, f"content encoding `{self.coding[:40]}` is not understood", status=415
+            )
         self._decoder = make()
 
     @property
@@ -148,7 +149,6 @@ class _Zstd:
         self._decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
 
     def process(self, data: bytes, limit: int) -> bytes:
-        del limit
         decoded = self._decoder.decompress(data)
         if self._decoder.unused_data:
             raise EOFError

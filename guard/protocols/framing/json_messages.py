@@ -194,8 +194,6 @@ def _messages(value: Json) -> list[dict[str, Json]]:
     return [item for item in items[:BATCH_LIMIT] if isinstance(item, dict)]
 
 
-_NOTABLE: Final = re.compile(rb'["{}\[\]]')
-_IN_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _OUTLINED: Final = re.compile(
     rb'"(id|method)"\s*:\s*("(?:[^"\\]|\\.){0,256}"|-?\d{1,18})\s*(?=[,}])', re.DOTALL
 )
@@ -203,119 +201,38 @@ DRAINED: Final = 4
 """Multiple of a body's limit that is read and dropped, so that its sender gets the reason of the
 refusal."""
 _KEPT: Final = 4096
-_STRING_KEPT: Final = 300
-_BACKSLASH: Final = 92
-_STEPS: Final = 1_000_000
-"""Strings, brackets and pieces after which no more is looked at."""
+"""Bytes that are kept of the begin of such a body, and of its end."""
 
 
 class RequestOutline:
-    """Ids and methods of the requests in a body too large to be read, found as it goes by.
+    """Id and method of a request in a body too large to be read, found as it goes by.
 
-    Nothing is held but what stands at the top level of a message, and of that little: the id of a
-    request, by which its sender can be told why it was refused, may stand behind any amount.
+    They stand before the parameters or behind them, so only the begin and the end are kept.  Of a
+    batch nothing is found.
     """
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes that went by."""
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-        self._begun = 0
-        """Start of the string in the kept text; -1 for one that is too long to be kept."""
-        self._top = bytearray()
-        """Text outside every member's value."""
-        self._is_batch = False
-        self._steps = _STEPS
-        self._found: list[dict[str, Json]] = []
+        self._begin = self._end = b""
 
     def feed(self, data: bytes) -> None:
         """Let a piece go by."""
         self.size += len(data)
-        place = 0
-        while place < len(data) and self._steps > 0:
-            self._steps -= 1
-            place = self._string(data, place) if self._in_string else self._outside(data, place)
-
-    def _string(self, data: bytes, place: int) -> int:
-        """Pass the rest of a string; return where it ends, or the piece does."""
-        if self._escaped:
-            self._escaped = False
-            self._keep_string(data[place : place + 1])
-            return place + 1
-        found = _IN_STRING.match(data, place)
-        end = found.end() if found else place
-        if end < len(data):
-            # A quotation mark, or a backslash that is the last of the piece.
-            self._in_string = self._escaped = data[end] == _BACKSLASH
-            end += 1
-        self._keep_string(data[place:end])
-        return end
-
-    def _keep_string(self, data: bytes) -> None:
-        if self._begun < 0 or not self._is_message:
-            return
-        self._keep(data[:_KEPT])
-        if len(self._top) - self._begun > _STRING_KEPT:
-            del self._top[self._begun :]
-            self._top += b"null"
-            self._begun = -1
-
-    def _outside(self, data: bytes, place: int) -> int:
-        """Go on to the next string, bracket or brace."""
-        found = _NOTABLE.search(data, place)
-        end = found.end() if found else len(data)
-        sign = found[0] if found else b""
-        self._keep(data[place : end - len(sign)])
-        if sign == b'"':
-            self._in_string = True
-            self._begun = len(self._top)
-            self._keep(sign)
-        elif sign and sign in b"{[":
-            self._open(sign)
-        elif sign:
-            self._close(sign)
-        return end
-
-    def _open(self, sign: bytes) -> None:
-        if self._depth == 0 and sign == b"[":
-            self._is_batch = True
-        self._depth += 1
-        if self._is_message:
-            self._top = bytearray(b"{")
-
-    def _close(self, sign: bytes) -> None:
-        if self._is_message and sign == b"}":
-            self._top += sign
-            members = dict(_OUTLINED.findall(bytes(self._top)))
-            if len(self._found) < BATCH_LIMIT:
-                self._found.append({k.decode(): _scalar(v) for k, v in members.items()})
-        self._depth -= 1
-        if self._is_message:
-            self._keep(b"0")
-
-    @property
-    def _is_message(self) -> bool:
-        return self._depth == 1 + self._is_batch
-
-    def _keep(self, data: bytes) -> None:
-        if self._is_message and len(self._top) < _KEPT:
-            self._top += data[:_KEPT]
+        self._begin += data[: _KEPT - len(self._begin)]
+        self._end = (self._end + data[-_KEPT:])[-_KEPT:]
 
     def text(self) -> bytes:
-        """Return a body with these members and no other, empty where there were none."""
-        found = [{"jsonrpc": "2.0", **one} for one in self._found if one]
+        """Return a request with these members and no other, empty where there are none."""
+        if not self._begin.lstrip().startswith(b"{"):
+            return b""
+        before = self._begin.partition(b'"params"')[0]
+        behind = self._end.rstrip().removesuffix(b"}").rpartition(b"}")[2]
+        found = dict(_OUTLINED.findall(before + behind + b"}"))
         if not found:
             return b""
-        return json.dumps(found if self._is_batch else found[0]).encode()
-
-
-def _scalar(raw: bytes) -> Json:
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return None
+        members = b",".join(b'"%b":%b' % pair for pair in found.items())
+        return b'{"jsonrpc":"2.0",%b}' % members
 
 
 def _read(item: Json) -> RpcMessage:

@@ -85,8 +85,7 @@ class HttpRequest:
         if value is not None and len(self.names) < len(self.headers):
             count = [key for key, _ in self.headers].count(name)
             if count > 1:
-                message = f"header `{name}` occurs {count} times"
-                raise MessageError("duplicate_header", message)
+                raise MessageError("duplicate_header", f"header `{name}` occurs {count} times")
         return value
 
     def proved(self, principal: str | None = None) -> str | None:
@@ -113,8 +112,7 @@ class HttpRequest:
         if "," in value and "," in _QUOTED.sub("", value):
             # A proxy may have joined two fields into one (RFC 9110, section 5.3); this one has no
             # list, so each reader would take another of them.
-            message = "header `content-type` has more than one value"
-            raise MessageError("duplicate_header", message)
+            raise MessageError("duplicate_header", "header `content-type` has more than one value")
         return value.split(";", 1)[0].strip().lower()
 
     def parsed(self, value: Json | MessageError) -> None:
@@ -342,8 +340,11 @@ def check_charset(content_type: str) -> None:
     """
     charset = parameters(content_type).get("charset", "utf-8")
     if charset.lower() not in _UTF8:
-        message = f"charset `{charset[:40]}` is not understood, send utf-8"
-        raise MessageError("bad_content_type", message, status=415)
+        raise MessageError(
+            "bad_content_type",
+            f"charset `{charset[:40]}` is not understood, send utf-8",
+            status=415,
+        )
 
 
 def parse_multipart(body: bytes, content_type: str, repeat: frozenset[str]) -> dict[str, Json]:

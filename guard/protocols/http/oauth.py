@@ -245,11 +245,12 @@ def check_resource(document: Json, upstream: str) -> Mapping[str, Json]:
     if not isinstance(document, dict) or not isinstance(document.get("resource"), str):
         raise MessageError(CODE, "the metadata of the server name no resource", status=502)
     if origin(document["resource"]) != origin(upstream):
-        message = (
+        raise MessageError(
+            CODE,
             "the metadata of the server are those of another URL; `--reverse` has to name the "
-            "server as its metadata do"
+            "server as its metadata do",
+            status=502,
         )
-        raise MessageError(CODE, message, status=502)
     return document
 
 
@@ -357,8 +358,9 @@ def read_parameters(step: Step, request: HttpRequest) -> dict[str, str]:
     for name, value in parse_fields(text, frozenset()).items():
         form = _PARAMETERS[step].get(name)
         if form is None or not isinstance(value, str) or not form.fullmatch(value):
-            message = f"`{name[:40]}` is no parameter of this step, or not of its form"
-            raise MessageError(CODE, message)
+            raise MessageError(
+                CODE, f"`{name[:40]}` is no parameter of this step, or not of its form"
+            )
         found[name] = value
     return found
 

@@ -43,7 +43,6 @@ class HttpRequestProtocol(ProtocolModule):
 
     def matches(self, request: HttpRequest) -> bool:
         """Return True: whatever is left."""
-        del request
         return True
 
     def parse(self, request: HttpRequest) -> Message:
@@ -58,8 +57,9 @@ class HttpRequestProtocol(ProtocolModule):
         if request.body and (media == "application/json" or media.endswith("+json")):
             request.json()
         if any(name in OVERRIDING for name, _ in request.headers):
-            message = "a header gives the request another method or path"
-            raise MessageError("header_mismatch", message)
+            raise MessageError(
+                "header_mismatch", "a header gives the request another method or path"
+            )
         arguments: dict[str, Json] = {
             "method": request.method,
             "url": request.url,
@@ -89,7 +89,6 @@ class HttpRequestProtocol(ProtocolModule):
 
     def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
         """Return 403 with a problem document."""
-        del message
         fields = observation(next(r for r in refusals if r is not None))
         return problem(403, sentence(fields), fields)
 
@@ -97,7 +96,6 @@ class HttpRequestProtocol(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Return the error's status with a problem document."""
-        del request
         sentence = unreadable_sentence(error, decision_id)
         return problem(error.status, sentence, unreadable(error, decision_id))
 

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from guard.core.errors import MessageError
-from guard.core.errors import MessageError as Error
-from guard.protocols.base import ProtocolModule, ProtocolResources
 from guard.protocols.http.message import (
     REDACTION_FAILED,
-    HttpReply,
     HttpRequest,
     check_charset,
     fields_text,
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 
     from guard.core.model import Json
     from guard.core.policy import Policy
-    from guard.protocols.refusals import Refusal
+    from guard.protocols.base import ProtocolResources
 
 TEMPLATE_LIMIT: Final = 2000
 """Characters of a URL template."""
@@ -196,16 +193,16 @@ OVERRIDES: Final = frozenset({"x-http-method-override", "x-http-method", "x-meth
 """Headers by which some servers take another method than the request's."""
 
 
-class HttpToolsProtocol(ProtocolModule):
+class HttpToolsProtocol(HttpRequestProtocol):
     """Requests that the policy in force maps to tools."""
 
     name: ClassVar[str] = "http_tools"
+    is_fallback: ClassVar[bool] = False
     names_hosts: ClassVar[bool] = True
     needs: ClassVar[str] = "http_tools"
 
     def __init__(self, policy: Callable[[], Policy | None] = lambda: None) -> None:
         self._policy = policy
-        self._plain = HttpRequestProtocol()
 
     @classmethod
     def create(cls, resources: ProtocolResources) -> Self:
@@ -237,8 +234,9 @@ class HttpToolsProtocol(ProtocolModule):
         if segments is None:
             raise MessageError("ambiguous_path", "servers may read this path in different ways")
         if not OVERRIDES.isdisjoint(request.names):
-            message = "a header asks for another method, send the method itself"
-            raise MessageError("bad_http_method", message)
+            raise MessageError(
+                "bad_http_method", "a header asks for another method, send the method itself"
+            )
         for tool in self._tools_at(request):
             values = tool.template.match(segments)
             if values is not None and request.method in tool.methods:
@@ -248,9 +246,10 @@ class HttpToolsProtocol(ProtocolModule):
                     arguments["body"] = _body(request, tool)
                 return Message((ParsedCall(tool.tool, arguments),))
         if request.method.upper() != request.method:
-            message = f"method `{request.method[:20]}` is not in upper case"
-            raise MessageError("bad_http_method", message)
-        return self._plain.parse(request)
+            raise MessageError(
+                "bad_http_method", f"method `{request.method[:20]}` is not in upper case"
+            )
+        return super().parse(request)
 
     def rewrite(self, request: HttpRequest, arguments: Sequence[Mapping[str, Json]]) -> HttpRequest:
         """Put other values into the query and the body.
@@ -260,7 +259,7 @@ class HttpToolsProtocol(ProtocolModule):
         """
         wanted = arguments[0]
         if "query" not in wanted:
-            return self._plain.rewrite(request, arguments)
+            return super().rewrite(request, arguments)
         path, query = _path(request), fields_text(wanted["query"])
         target = f"{path}?{query}" if query else path
         if "body" not in wanted:
@@ -270,16 +269,6 @@ class HttpToolsProtocol(ProtocolModule):
         if request.media_type == _MEDIA_TYPES["multipart"]:
             raise MessageError(REDACTION_FAILED, "a multipart body is not rewritten")
         return rewritten(request, target=target, body=json_body(request, wanted["body"]))
-
-    def refuse(self, message: Message, refusals: Sequence[Refusal | None]) -> HttpReply:
-        """Return 403 with a problem document."""
-        return self._plain.refuse(message, refusals)
-
-    def unreadable(
-        self, error: Error, decision_id: str, request: HttpRequest | None = None
-    ) -> HttpReply:
-        """Return the error's status with a problem document."""
-        return self._plain.unreadable(error, decision_id, request)
 
 
 def _path(request: HttpRequest) -> str:
@@ -308,8 +297,9 @@ def _body(request: HttpRequest, tool: HttpTool) -> Json:
         media.startswith("application/") and media.endswith("+json")
     )
     if not (is_json if tool.body == "json" else media == _MEDIA_TYPES[tool.body]):
-        message = f"this tool takes {tool.body}, not `{media[:60]}`"
-        raise MessageError("bad_content_type", message, status=415)
+        raise MessageError(
+            "bad_content_type", f"this tool takes {tool.body}, not `{media[:60]}`", status=415
+        )
     check_charset(content_type)
     if tool.body == "json":
         return request.json()

@@ -44,7 +44,8 @@ class TableApi(ModelApi):
     table: ClassVar[ApiTable]
 
     def __init_subclass__(cls) -> None:
-        """Take the members of a request from the table."""
+        """Take name, shape and members of a request from the table."""
+        cls.name, cls.shape = cls.table.name, cls.table.shape
         cls.known = frozenset(cls.table.request["read"])
         cls.inert = frozenset(cls.table.request["inert"])
 
@@ -245,8 +246,6 @@ class OpenAiChatProtocol(TableApi):
     """``POST …/chat/completions``."""
 
     table = load_table("openai_chat")
-    name: ClassVar[str] = table.name
-    shape: ClassVar[str] = "openai"
 
     def answer_reader(self, message: Message) -> TableAnswer:
         """Return the reader of a completion."""
@@ -257,8 +256,6 @@ class OpenAiResponsesProtocol(TableApi):
     """``POST …/responses``, and what reads or cancels a stored response."""
 
     table = load_table("openai_responses")
-    name: ClassVar[str] = table.name
-    shape: ClassVar[str] = "openai"
 
     def message(self, body: Mapping[str, Json]) -> Message:
         """Return the reported results, the tools of the provider, and approvals of its calls."""
@@ -278,13 +275,9 @@ class AnthropicMessagesProtocol(TableApi):
     """``POST …/v1/messages``."""
 
     table = load_table("anthropic")
-    name: ClassVar[str] = table.name
-    shape: ClassVar[str] = "anthropic"
 
 
 class GeminiProtocol(TableApi):
     """``POST …:generateContent`` and ``…:streamGenerateContent``."""
 
     table = load_table("gemini")
-    name: ClassVar[str] = table.name
-    shape: ClassVar[str] = "gemini"

@@ -94,7 +94,6 @@ class ModelApi(ProtocolModule):
         self, error: MessageError, decision_id: str, request: HttpRequest | None = None
     ) -> HttpReply:
         """Return the error's status, 426 for a WebSocket: clients then use HTTP requests."""
-        del request
         status = UPGRADE_REQUIRED if error.code == UPGRADE else error.status
         kind = "invalid_request_error" if status < 500 else "api_error"  # noqa: PLR2004
         words = unreadable_sentence(error, decision_id)
@@ -150,16 +149,23 @@ def _read_body(request: HttpRequest, known: Iterable[str]) -> dict[str, Json]:
         MessageError: not one object in JSON, or a member that differs from a known name in case.
     """
     if "upgrade" in request.names:
-        message = "websocket connections to a model are not accepted; use https requests"
-        raise MessageError(UPGRADE, message, status=UPGRADE_REQUIRED)
+        raise MessageError(
+            UPGRADE,
+            "websocket connections to a model are not accepted; use https requests",
+            status=UPGRADE_REQUIRED,
+        )
     if request.method in {"GET", "DELETE"} and not request.body:
         return {}
     if request.method != "POST":
-        message = f"method `{request.method[:20]}` is not part of this api"
-        raise MessageError("bad_http_method", message, status=405)
+        raise MessageError(
+            "bad_http_method", f"method `{request.method[:20]}` is not part of this api", status=405
+        )
     if request.media_type != "application/json":
-        message = "a request to a model must have content type application/json"
-        raise MessageError("bad_content_type", message, status=415)
+        raise MessageError(
+            "bad_content_type",
+            "a request to a model must have content type application/json",
+            status=415,
+        )
     value = request.json() if request.body else {}
     if not isinstance(value, dict):
         raise MessageError(CODE, "a request to a model must be an object")

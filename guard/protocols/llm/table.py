@@ -75,8 +75,9 @@ class Units:
             found = [(str(kind), known or self.unknown)]
         for kind, given in found:
             if given == "refuse":
-                message = f"{self.name} of type `{kind[:40]}` are not known"
-                raise MessageError("unknown_kind", message)
+                raise MessageError(
+                    "unknown_kind", f"{self.name} of type `{kind[:40]}` are not known"
+                )
         return found
 
 
@@ -85,6 +86,8 @@ class ApiTable:
     """The table of one API."""
 
     name: str
+    shape: str
+    """Shape of the errors that its clients read."""
     path: str
     """Pattern of its paths, in lower case."""
     source: Mapping[str, Any]
@@ -161,8 +164,7 @@ def load_table(name: str) -> ApiTable:
     for section, known in _FIELDS.items():
         for kind, fields in raw[section].items():
             if not known.issuperset(fields):
-                msg = f"`{section}.{kind}` of {name}.toml has an unknown field"
-                raise ValueError(msg)
+                raise ValueError(f"`{section}.{kind}` of {name}.toml has an unknown field")
     return ApiTable(
         **{**raw, "units": {k: _units(k, fields) for k, fields in raw["units"].items()}}
     )

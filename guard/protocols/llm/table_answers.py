@@ -327,7 +327,6 @@ class TableAnswer(AnswerReader):
         refused: Mapping[Slot, str],
     ) -> list[bytes]:
         """Put a text where the first event of a refused call was; drop its other events."""
-        del calls
         out: list[bytes] = []
         replaced: set[int] = set()
         for event in events:
@@ -463,7 +462,6 @@ class ChatAnswer(TableAnswer):
 
     def on_event(self, document: dict[str, Json], event: AnswerEvent) -> None:
         """Read the fragments of a chunk."""
-        del event
         for index, choice, fragments in self._choices(document, "delta"):
             if fragments and (index,) in self._classes:
                 raise MessageError(CODE, "a tool call after the end of its choice")

@@ -427,12 +427,16 @@ class McpProtocol(ProtocolModule):
                 raise MessageError("unexpected_body", f"{request.method} must not have a body")
             return Message(echoes=tuple(_repeated_headers(request)))
         if request.method != "POST":
-            message = f"method `{request.method[:20]}` is not part of mcp"
-            raise MessageError("bad_http_method", message, status=405)
+            raise MessageError(
+                "bad_http_method", f"method `{request.method[:20]}` is not part of mcp", status=405
+            )
         media_type, _, parameters = (request.header("content-type") or "").partition(";")
         if media_type.strip().lower() != "application/json":
-            message = "an mcp message must have content type application/json"
-            raise MessageError("bad_content_type", message, status=415)
+            raise MessageError(
+                "bad_content_type",
+                "an mcp message must have content type application/json",
+                status=415,
+            )
         if parameters:
             _check_charset(parameters)
         return self._read(request, request.json())

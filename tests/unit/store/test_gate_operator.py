@@ -54,7 +54,7 @@ async def test_a_presented_token_fits_one_content_class_and_principal(
 
 async def test_an_expired_token_says_so(staging, operator, refused, seal, redis_client):
     """Redis' own clock decides."""
-    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     mac = seal.promotion("default", refused.digest, "L2", "p", 1)
     await redis_client.execute("HSET", binding, "expires", 1, "used", 0, "mac", mac)
 
@@ -77,7 +77,7 @@ async def test_who_writes_to_redis_cannot_mint_a_token(
 ):
     """Nor change one that was issued."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     await redis_client.execute("HSET", binding, *[part for pair in change.items() for part in pair])
 
     facts = await staging.stage(staged_write("c2"), "r")
@@ -92,8 +92,10 @@ async def test_a_token_of_one_content_does_not_become_that_of_another(
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     keys = staging.keys("default")
     other = staged_write("c2", digest="e" * 64)
-    source = keys.binding(refused.digest, MemoryClass.L2, "p")
-    await redis_client.execute("COPY", source, keys.binding(other.digest, MemoryClass.L2, "p"))
+    source = keys.of("binding", refused.digest, MemoryClass.L2.name, "p")
+    await redis_client.execute(
+        "COPY", source, keys.of("binding", other.digest, MemoryClass.L2.name, "p")
+    )
 
     assert (await staging.stage(other, "r")).tokens[MemoryClass.L2] is TokenState.FORGED
 
@@ -105,7 +107,7 @@ async def test_a_used_token_stays_used_for_the_process_that_saw_it(
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     retry = staged_write("c2")
     assert await staging.commit(retry, RAISED, await staging.stage(retry, "r"), "r") == ""
-    binding = staging.keys("default").binding(refused.digest, MemoryClass.L2, "p")
+    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     await redis_client.execute("HSET", binding, "used", 0)
 
     assert (await staging.stage(staged_write("c3"), "r")).tokens[MemoryClass.L2] is TokenState.USED
@@ -116,7 +118,7 @@ async def test_content_that_was_altered_in_redis_cannot_be_promoted(
 ):
     """A person would see one text and release another."""
     await redis_client.execute(
-        "HSET", staging.keys("default").candidate(refused.id), "content", "nice"
+        "HSET", staging.keys("default").of("candidate", refused.id), "content", "nice"
     )
 
     with pytest.raises(GuardError, match="not what was staged"):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from guard.core.discovery import classes_in
 from guard.extensions.graph_memory.selectors.base import Selector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Selector", "discover_selectors", "selector_from"]
-
-BASE: Final = "base"
 
 
 def selector_from(name: str, parameters: Mapping[str, object]) -> Selector:
@@ -43,23 +39,8 @@ def discover_selectors() -> dict[str, type[Selector]]:
         TypeError: two have one name.
     """
     found: dict[str, type[Selector]] = {}
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        if info.name == BASE:
-            continue
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        for value in vars(module).values():
-            if not _is_selector(value, module.__name__):
-                continue
-            if value.name in found:
-                raise TypeError(f"two selectors are named `{value.name}`; rename one")
-            found[value.name] = value
+    for selector in classes_in(__name__, __path__, Selector):
+        if selector.name in found:
+            raise TypeError(f"two selectors are named `{selector.name}`; rename one")
+        found[selector.name] = selector
     return found
-
-
-def _is_selector(value: object, module: str) -> bool:
-    return (
-        inspect.isclass(value)
-        and issubclass(value, Selector)
-        and not inspect.isabstract(value)
-        and value.__module__ == module
-    )

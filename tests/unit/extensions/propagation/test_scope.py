@@ -100,13 +100,6 @@ def test_items_stand_by_tier_and_then_by_what_carries_on(scope):
     assert [one.reached.place for one in scope.nodes(Tier.CONFIRMED)] == [RULE, COPY, NEXT]
 
 
-def test_a_detector_s_probability_takes_the_place_of_the_path_s(graph):
-    """Within a tier it is what orders."""
-    scope = scope_of(graph, [RULE], lambda one: float(one.node == node(NEXT)))
-
-    assert [one.reached.place for one in scope.items][:3] == [NEXT, RULE, COPY]
-
-
 def test_a_scope_tells_hops_depth_coverage_and_agents(scope):
     """Of what was saved since the first root, four of five; three hops to the mail."""
     assert {one.reached.place: one.reached.hops for one in scope.items} == {

@@ -101,16 +101,16 @@ BIG = '\\n"}{[]\\\\' * 500
 MESSAGES = [
     {"method": "tools/call", "params": {"a": BIG, "id": 5, "list": [1, {"id": 9}]}, "id": 7},
     {"id": 'a"b', "params": [BIG, {"method": "no"}], "method": "m"},
-    [{"id": 1, "method": "a", "params": {"x": BIG}}, {"method": "n"}, {"id": "2", "method": "b"}],
-    {"id": 1, "method": "m", "x": {"id": 2, "y": [[{}, []], "id"]}, "params": "id"},
+    {"id": 1, "method": "m", "params": {"id": 2, "y": [[{}, []], "id", BIG]}},
+    {"params": {"x": BIG, "y": {"id": 2}}, "id": 3, "method": "m"},
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("size", [1, 2, 7, 4096, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_an_outline_has_the_ids_and_methods_of_a_body_that_goes_by(message, size, indent):
-    """In whatever pieces it comes, and wherever in it they stand."""
+def test_an_outline_has_the_id_and_method_of_a_body_that_goes_by(message, size, indent):
+    """In whatever pieces it comes, before the parameters or behind them."""
     body = json.dumps(message, indent=indent).encode()
     outline = RequestOutline()
     for begin in range(0, len(body), size):
@@ -118,6 +118,14 @@ def test_an_outline_has_the_ids_and_methods_of_a_body_that_goes_by(message, size
 
     assert outline.size == len(body)
     assert asked_for(json.loads(outline.text())) == asked_for(message)
+
+
+def test_an_outline_of_a_batch_names_nothing():
+    """Its requests are refused together, by no id."""
+    outline = RequestOutline()
+    outline.feed(json.dumps([{"id": 1, "method": "a", "params": {"x": BIG}}]).encode())
+
+    assert outline.text() == b""
 
 
 @given(st.binary(max_size=300), st.integers(1, 20))
@@ -129,7 +137,7 @@ def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
         pieces.feed(body[begin : begin + size])
 
     assert whole.text() == pieces.text()
-    json.loads(whole.text() or b"null")
+    assert len(whole.text()) < 1000
 
 
 @pytest.mark.parametrize("module", [a2a, json_messages, mcp], ids=str)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
@@ -41,6 +42,29 @@ class Counts(Metrics):
     def count(self, metric, *labels):
         """Keep it."""
         self.counted.append((metric, *labels))
+
+
+class Audit:
+    """An audit log in memory; a part of it fails as long as it is told to."""
+
+    def __init__(self):
+        self.verdicts, self.lines, self.fails = {}, [], set()
+
+    def decision(self, record):
+        """Keep a verdict by the id of its call."""
+        if "decision" in self.fails:
+            raise AuditError
+        self.verdicts.setdefault(record.call.call.id, []).append(record.verdict)
+
+    def event(self, name, fields):
+        """Keep a line."""
+        if "event" in self.fails:
+            raise AuditError
+        self.lines.append({"event": name, **fields})
+
+    def named(self, name):
+        """Return the lines of one name."""
+        return [line for line in self.lines if line["event"] == name]
 
 
 def guard_on(

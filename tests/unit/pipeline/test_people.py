@@ -180,11 +180,11 @@ MEANWHILE = {
 
 async def waiting(road):
     """Return the decision that people are asked about."""
+    found = []
     async with asyncio.timeout(30):
-        while not (found := await road.operator.waiting()):
+        while not found or not road.enforcement.holding._waiting:
             await asyncio.sleep(0)
-        while not road.enforcement.holding._waiting:
-            await asyncio.sleep(0)
+            found = await road.operator.waiting()
     return found[-1].decision
 
 
@@ -429,7 +429,7 @@ async def _comes_again(road, principal, answer):
 async def test_an_answer_of_the_person_at_the_client_counts_as_the_policy_says(
     road, road_of, answer, by_form, by_url
 ):
-    """A form's yes and no count; a page that was opened waits for the answer that is given on it."""
+    """A form's yes and no count; a page that was opened waits for the answer on it."""
     assert await road_of(road, "form", answer) == by_form
     for one in await road.operator.waiting():
         await road.operator.deny(one.decision)

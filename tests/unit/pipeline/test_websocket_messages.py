@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -159,10 +160,5 @@ def test_a_handshake_is_read_one_way_only(method, changed, opens):
 )
 def test_an_upstream_switches_to_what_was_asked_for_only(headers, asked, refused):
     """Neither to another protocol nor with extensions that nobody reads."""
-    try:
+    with pytest.raises(MessageError, match="nobody asked") if refused else nullcontext():
         check_switch(lambda name: headers.get(name, []), opens_socket=asked)
-    except MessageError as error:
-        assert refused
-        assert error.code == "upgrade"
-    else:
-        assert not refused

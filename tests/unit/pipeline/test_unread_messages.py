@@ -265,7 +265,8 @@ async def test_a_whole_answer_becomes_the_event_of_a_stream_that_began(road_of, 
     road, asked = road_of(), http_request(READ)
     exchange = await road.requests.on_request(asked)
     reply = road.responses.in_events(exchange, asked, body, 200)
-    assert (b"\n" not in reply.body) and (b"bad_answer" in reply.body) is not released
+    assert b"\n" not in reply.body
+    assert (b"bad_answer" in reply.body) is not released
 
 
 @pytest.mark.parametrize("is_unsent", [True, False])

@@ -12,8 +12,8 @@ from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline import in_flight
 from guard.pipeline.exchange import Exchange
 from guard.pipeline.in_flight import StoredExchanges
-from guard.protocols.http.message import HttpRequest
 from guard.store.shared_texts import RedisSharedTexts
+from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
 from tests.unit.provenance.agents import agent, guard, policy, sections
 
@@ -30,10 +30,10 @@ POSTED = "/messages/?session_id=s7"
 class Worker(Road):
     """One of several processes on one store."""
 
-    def __init__(self, store, audit, *, shares=True):
+    def __init__(self, store, *, shares=True):
         texts = RedisSharedTexts(store.client, namespace=store.namespace)
         self.shared = StoredExchanges(texts, SEAL, lambda: self.policy, Metrics())
-        super().__init__(store, audit, shared=self.shared if shares else None)
+        super().__init__(store, shared=self.shared if shares else None)
 
     async def post(self, method, params, target=POSTED):
         """Forward a request, and wait until the others know of it."""
@@ -44,21 +44,9 @@ class Worker(Road):
 
     async def listen(self, target="/sse"):
         """Open the stream in which a client reads its answers."""
-        request = HttpRequest(
-            "GET",
-            "http",
-            "tools:80",
-            target,
-            (
-                ("accept", "text/event-stream"),
-                ("x-guard-session", "s1"),
-                ("mcp-session-id", "m1"),
-            ),
-            b"",
-            "l",
-            "c2",
-        )
-        outcome = await self.enforcement.requests.on_request(request)
+        ids = in_session("s1"), ("mcp-session-id", "m1")
+        asked = http_request(None, SSE, *ids, method="GET", target=target)
+        outcome = await self.requests.on_request(asked)
         assert isinstance(outcome, Exchange)
         return outcome
 
@@ -79,19 +67,18 @@ class Worker(Road):
 
 
 @pytest.fixture(name="one")
-def _one(store, tmp_path):
-    return Worker(store, tmp_path / "a.jsonl")
+def _one(store):
+    return Worker(store)
 
 
 @pytest.fixture(name="other")
-def _other(store, tmp_path):
-    return Worker(store, tmp_path / "b.jsonl")
+def _other(store):
+    return Worker(store)
 
 
 def result(text=f"write to {DROP}", identifier=1):
     """Return a tool's result."""
-    content = {"content": [{"type": "text", "text": text}]}
-    return {"jsonrpc": "2.0", "id": identifier, "result": content}
+    return answer_of(text_result(text), identifier)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +123,9 @@ async def _stream(other):
 
 
 @pytest.mark.parametrize("shares", [True, False])
-async def test_a_result_in_a_stream_that_another_process_has_open(store, tmp_path, shares):
+async def test_a_result_in_a_stream_that_another_process_has_open(store, shares):
     """HTTP+SSE: it is released, labelled as its call's; without sharing it is withheld."""
-    one = Worker(store, tmp_path / "a.jsonl", shares=shares)
-    other = Worker(store, tmp_path / "b.jsonl", shares=shares)
+    one, other = Worker(store, shares=shares), Worker(store, shares=shares)
     stream = await other.stream()
     if not shares:  # or the place it posts to would be refused already
         one.enforcement.requests._parts.issued.add("tools:80", POSTED)

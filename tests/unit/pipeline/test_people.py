@@ -14,7 +14,7 @@ import pytest
 from guard.core.errors import StateError
 from guard.core.metrics import HELD
 from guard.core.model import Identity
-from guard.pipeline import holding
+from guard.pipeline import holding, response
 from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Options
 from guard.pipeline.holding import JUDGEMENTS, HeldRequest, in_events
@@ -298,6 +298,19 @@ async def test_who_leaves_gives_its_place_back(road, leaves):
     assert road.enforcement.holding.held == 0
     assert [line["outcome"] for line in road.audit.named("guard.held")] == ["left"]
     assert in_events([]).startswith(b":")
+
+
+async def test_who_reads_a_held_answer_of_a_model_is_told_that_it_waits(road, monkeypatch):
+    """A sign after a while; of a stream that was given up nothing more is released."""
+    monkeypatch.setattr(response, "FIRST_SIGN_SECONDS", 0.01)
+    exchange = await road.requests.on_request(ask_model("openai_chat"))
+    reader = road.responses.event_reader(exchange)
+    await reader.feed(stream("openai_chat", "hi", [PROPOSED]))
+    assert await reader.go_on() == [exchange.reader.sign]
+    reader.close()
+    assert await reader.go_on() == []
+    assert not reader.waits
+    assert road.enforcement.holding.held == 0
 
 
 @pytest.mark.parametrize("bound", ["HELD_LIMIT", "HELD_EACH", "HELD_BYTES"])

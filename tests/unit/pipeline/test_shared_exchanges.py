@@ -11,10 +11,14 @@ from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline import in_flight
 from guard.pipeline.exchange import Exchange
+from guard.pipeline.handler_parts import Options
 from guard.pipeline.in_flight import StoredExchanges
 from guard.store.shared_texts import RedisSharedTexts
+from tests.model_wires import stream
 from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
+from tests.unit.pipeline.test_model_answers import RECALL, history
+from tests.unit.pipeline.test_model_answers import ask as ask_model
 from tests.unit.provenance.agents import agent, guard, policy, sections
 
 __all__ = ["agent", "guard", "policy", "sections"]
@@ -30,10 +34,10 @@ POSTED = "/messages/?session_id=s7"
 class Worker(Road):
     """One of several processes on one store."""
 
-    def __init__(self, store, *, shares=True):
+    def __init__(self, store, *, shares=True, **parts):
         texts = RedisSharedTexts(store.client, namespace=store.namespace)
         self.shared = StoredExchanges(texts, SEAL, lambda: self.policy, Metrics())
-        super().__init__(store, shared=self.shared if shares else None)
+        super().__init__(store, shared=self.shared if shares else None, **parts)
 
     async def post(self, method, params, target=POSTED):
         """Forward a request, and wait until the others know of it."""
@@ -218,3 +222,20 @@ async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
     monkeypatch.setattr(RedisSharedTexts, "take", gone)
 
     assert b"secret" not in await other.event(stream, result("secret"))
+
+
+async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
+    """One released it; its result is reported to the others, again and again."""
+    options = Options(model_apis=("llm",))
+    one, other, third = (Worker(store, options=options) for _ in range(3))
+    exchange = await one.requests.on_request(ask_model("openai_chat"))
+    reader = one.responses.event_reader(exchange)
+    wire = stream("openai_chat", "hi", [RECALL])
+    assert b"".join([*await reader.feed(wire), *await reader.end()]) == wire
+    await one.shared.settled()
+    for worker in (other, third, other):
+        told = ask_model("openai_chat", history("openai_chat", "a fact"))
+        assert isinstance(await worker.requests.on_request(told), Exchange)
+        await worker.shared.settled()
+    window, _ = await store.windows(exchange.identity)
+    assert sum(window.trajectory.executed) == 1

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from guard.core.calls import Claim
 from guard.core.errors import MessageError, StateError
 from guard.core.mappings import PropagationSettings
+from guard.core.model import Identity, ToolCall
 from guard.detectors import DetectorResources
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.operations.incidents import Given, IncidentOperator
@@ -455,3 +457,27 @@ async def test_where_it_cannot_be_known_what_is_contained_nothing_is_recalled(
     monkeypatch.setattr(contained.store, "fields", broken)
     asked = {"name": "memory_search", "arguments": {"query": "figures"}}
     assert b"guard_error" in (await contained.ask("tools/call", asked, session="reader")).body
+
+
+async def test_other_processes_are_told_of_new_tools_and_nothing_is_kept_for_ever(
+    road, monkeypatch
+):
+    """A listing is told of once; without a policy nothing is compared, and nothing is let out."""
+    told = []
+
+    async def tell(upstream, names):
+        told.append((upstream, list(names)))
+
+    monkeypatch.setattr("guard.pipeline.declarations.REMEMBERED", 1)
+    road.responses.on_offers(tell)
+    for _ in range(2):
+        await road.list(SEND, {**SEND, "name": "other"})
+    assert told == [("tools:80/mcp", [SEND["name"], "other"])]
+    call = ToolCall("c", Identity("p", "s"), SEND["name"], {}, "mcp", 1.0, upstream="b:80/mcp")
+    road.guard.calls.claim(call)
+    assert road.guard.calls.offers.claim("b:80/mcp", SEND["name"]) is Claim.CONTESTED
+    exchange = await road.ask("ping", {})
+    road.guard.policy = None
+    assert await road.answer(exchange, {"note": DROP}) is None
+    assert isinstance(await road.ask("tools/call", SEARCH), HttpReply)
+    assert not await road.enforcement.requests._parts.declarations.withheld(exchange, [])

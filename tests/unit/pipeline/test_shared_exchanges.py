@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errands import ErrandCall, ErrandGrant
-from guard.core.metrics import Metrics
+from guard.core.errors import StateError
+from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline import in_flight
@@ -14,6 +15,7 @@ from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Options
 from guard.pipeline.in_flight import StoredExchanges
 from guard.store.shared_texts import RedisSharedTexts
+from tests.guards import Counts
 from tests.model_wires import stream
 from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
@@ -215,8 +217,6 @@ async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
     await one.post("tools/call", SEARCH)
 
     async def gone(*_):
-        from guard.core.errors import StateError
-
         raise StateError("no")
 
     monkeypatch.setattr(RedisSharedTexts, "take", gone)
@@ -239,3 +239,61 @@ async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
         await worker.shared.settled()
     window, _ = await store.windows(exchange.identity)
     assert sum(window.trajectory.executed) == 1
+
+
+class Texts:
+    """Shared texts that cannot be written or read."""
+
+    async def put(self, *_):
+        """Fail."""
+        raise StateError("gone")
+
+    take = drop = known = put
+
+
+async def test_a_store_of_shared_texts_that_fails_tells_nothing():
+    """Every failure is counted; what would be released for it is withheld elsewhere."""
+    counts = Counts()
+    shared = StoredExchanges(Texts(), SEAL, lambda: None, counts)
+    key = ("message", "l", "p", "s", "1")
+    shared.keep("default", key, "ping")
+    shared.forget("default", key)
+    shared.forget("default", key)
+    shared.say("default", "tools:80/mcp", "/messages/?session_id=s7")
+    shared.say("default", "tools:80/mcp", "plain")
+    await shared.settled()
+    assert await shared.take("default", key) is None
+    assert await shared.said("default", "tools:80/mcp", ["x"]) == []
+    assert await shared.said("default", "tools:80/mcp", []) == []
+    assert set(counts.counted) == {(ERRORS, "state")}
+
+
+@pytest.mark.parametrize("has_policy", [True, False])
+async def test_of_a_call_that_is_too_large_to_share_the_arguments_are_left_out(
+    agent, policy, monkeypatch, has_policy
+):
+    """It is the same call otherwise, under whatever policy the other process has."""
+    monkeypatch.setattr(in_flight, "TEXT_LIMIT", 100)
+    traced, _ = await agent.ask("read", {"x": "y" * 500})
+    kept = {}
+
+    class Kept:
+        """Keeps one text."""
+
+        async def put(self, tenant, name, text, seconds):
+            """Keep it."""
+            kept[name] = text
+
+        async def take(self, tenant, name):
+            """Return it."""
+            return kept.pop(name, None)
+
+    found = policy if has_policy else None
+    shared = StoredExchanges(Kept(), SEAL, lambda: found, Counts())
+    key = ("message", "l", "p", "s", "1")
+    shared.keep("default", key, traced)
+    await shared.settled()
+    again = await shared.take("default", key)
+    assert again.call == replace(traced.call, arguments={})
+    assert (again.classified.mapping is not None) is has_policy
+    assert await shared.take("default", key) is None

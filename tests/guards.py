@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from guard.core.errors import AuditError
 from guard.core.metrics import Metrics
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
@@ -43,6 +44,29 @@ class Counts(Metrics):
         self.counted.append((metric, *labels))
 
 
+class Audit:
+    """An audit log in memory; a part of it fails as long as it is told to."""
+
+    def __init__(self, error=AuditError):
+        self.verdicts, self.lines, self.fails, self.error = {}, [], set(), error
+
+    def decision(self, record):
+        """Keep a verdict by the id of its call."""
+        if "decision" in self.fails:
+            raise self.error
+        self.verdicts.setdefault(record.call.call.id, []).append(record.verdict)
+
+    def event(self, name, fields):
+        """Keep a line."""
+        if "event" in self.fails:
+            raise self.error
+        self.lines.append({"event": name, **fields})
+
+    def named(self, name):
+        """Return the lines of one name."""
+        return [line for line in self.lines if line["event"] == name]
+
+
 def guard_on(
     store,
     policy,
@@ -52,6 +76,7 @@ def guard_on(
     detectors=(),
     audit=None,
     seal=None,
+    recorders=(),
 ):
     """Return a guard with the labels of values.
 
@@ -63,6 +88,7 @@ def guard_on(
         detectors: of the guard.
         audit: log of its decisions; none, if left out.
         seal: of its labels, if not that of the key here.
+        recorders: of whole exchanges.
     """
     audit, counted = audit or NoAuditLog(), metrics or ErrorCounter()
     memory = None
@@ -76,7 +102,7 @@ def guard_on(
     return Guard(
         policy,
         Stores(store, ledger=RedisLedger(store)),
-        Records(audit, counted),
+        Records(audit, counted, recorders=recorders),
         detectors=detectors,
         memory=memory,
         seal=seal or Seal(KEY),

@@ -280,8 +280,9 @@ class RequestHandler:
     ) -> UnparsedExchange | HttpReply:
         """Record a request that could not be read and return its refusal."""
         route = self._route(request)
-        self._parts.failures.record(error, protocol.name, route, decision_id)
-        if self._parts.failures.passes and error.code != "bad_credential":
+        stays = error.code == "bad_credential"
+        self._parts.failures.record(error, protocol.name, route, decision_id, stays=stays)
+        if self._parts.failures.passes and not stays:
             return UnparsedExchange(protocol, route)
         reply = protocol.unreadable(error, decision_id, request)
         return _in_stream(reply, protocol, request, route.principal)

@@ -52,16 +52,6 @@ async def test_a_stranger_of_a_booking_page_is_no_guest_of_the_owner(world_redis
     assert b"1240 figures" not in bodies(world)
 
 
-async def test_the_own_contact_list_still_works(world_redis):
-    """Nobody is asked about whom only the owner has entered, in any session."""
-    async with world_of(assemble, world_redis, STORES) as world:
-        for session in ("s1", "s2"):
-            agent = world.agent("alice", session)
-            await agent.prompt("Mail Ann the figures.")
-            await agent.call("find_contact", {"q": "Ann"}, [{"name": "Ann", "address": ANN}])
-            assert (await agent.call("send_email", {"to": ANN, "body": "b"})).forwarded
-
-
 @pytest.mark.parametrize(
     ("said", "asked"),
     [

@@ -1,5 +1,7 @@
 """Which servers offer tools of one name."""
 
+import pytest
+
 from guard.core.calls import Claim
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
@@ -8,19 +10,35 @@ from guard.provenance.seal import KEY_BYTES, Seal
 from guard.store.pin_records import PinOperator
 from guard.store.store import RedisSessionStore
 
+LISTED, CONTESTED, UNLISTED = Claim.LISTED, Claim.CONTESTED, Claim.UNLISTED
 
-def test_a_name_is_shared_once_a_second_upstream_offers_it():
-    """The same server may list its tools as often as it likes."""
+
+@pytest.mark.parametrize(
+    ("listings", "at", "tool", "origin", "shared", "claim", "place"),
+    [
+        ([("a", "search read"), ("a", "search")], "a", "search", "", False, LISTED, "a"),
+        ([("a", "search read"), ("b", "search")], "a", "search", "", True, CONTESTED, "a"),
+        ([("a", "search read"), ("b", "search")], "a", "read", "", False, LISTED, "a"),
+        ([("a", "search")], "b", "search", "", False, CONTESTED, "b"),
+        ([("a", "search")], "b", "read", "", False, UNLISTED, "b"),
+        ([("a", "search")], "a", "search", "https://api.test:443", False, CONTESTED, "a"),
+        ([("a", "search")], "", "search", "", False, LISTED, "a"),
+        ([("a", "search")], "", "read", "https://api.test:443", False, None,
+         "https://api.test:443"),
+        ([("a", "search"), ("b", "search")], "", "search", "", True, UNLISTED, ""),
+    ],
+)  # fmt: skip
+def test_a_name_belongs_to_who_alone_has_listed_it(
+    listings, at, tool, origin, shared, claim, place
+):
+    """A second server makes it shared; a call without a server goes to the one that lists it."""
     offers = ToolOffers()
-    offers.note("a.test/mcp", ["search", "read"])
-    offers.note("a.test/mcp", ["search"])
+    for upstream, names in listings:
+        offers.note(upstream, names.split())
 
-    assert "search" not in offers.shared
-
-    offers.note("b.test/mcp", ["search"])
-
-    assert "search" in offers.shared
-    assert "read" not in offers.shared
+    assert (tool in offers.shared) is shared
+    assert claim is None or offers.claim(at, tool, origin) is claim
+    assert offers.place(at, tool, origin) == place
 
 
 def test_names_without_room_count_as_shared():
@@ -49,29 +67,3 @@ async def test_what_servers_offered_before_the_process_began_is_known(
         await store.aclose()
 
     assert [name in offers.shared for name in "xyz"] == [False, True, False]
-
-
-def test_a_name_is_claimed_by_who_alone_has_listed_it():
-    """One that nobody has listed is unlisted, and another server's is contested."""
-    offers = ToolOffers()
-    offers.note("a", ["search"])
-
-    assert offers.claim("a", "search") is Claim.LISTED
-    assert offers.claim("b", "search") is Claim.CONTESTED
-    assert offers.claim("b", "read") is Claim.UNLISTED
-    assert offers.claim("a", "search", "https://api.test:443") is Claim.CONTESTED
-    offers.note("b", ["search"])
-    assert offers.claim("a", "search") is Claim.CONTESTED
-
-
-def test_a_call_without_a_server_goes_to_the_one_that_lists_its_tool():
-    """A model's answer names none; of several servers nobody can say which one it is."""
-    offers = ToolOffers()
-    offers.note("a", ["search"])
-
-    assert offers.place("", "search") == "a"
-    assert offers.place("", "read", "https://api.test:443") == "https://api.test:443"
-    assert offers.claim("", "search") is Claim.LISTED
-    offers.note("b", ["search"])
-    assert offers.place("", "search") == ""
-    assert offers.claim("", "search") is Claim.UNLISTED

@@ -36,38 +36,21 @@ def _call(arguments, tool="find"):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "action"),
+    ("closed", "arguments", "tool", "code"),
     [
-        pytest.param({"groups": "poisoned"}, Action.BLOCK, id="closed"),
-        pytest.param({"groups": ["healthy", "poisoned"]}, Action.BLOCK, id="closed among others"),
-        pytest.param({"groups": ["healthy"]}, Action.ALLOW, id="healthy"),
-        pytest.param({}, Action.ALLOW, id="none named"),
+        pytest.param("bad", {"groups": "bad"}, "find", "partition_quarantined", id="closed"),
+        pytest.param("bad", {"groups": ["x", "bad"]}, "find", "partition_quarantined",
+                     id="closed among others"),
+        pytest.param("bad", {"groups": ["x"]}, "find", "", id="healthy"),
+        pytest.param("bad", {}, "find", "", id="none named"),
+        pytest.param("default", {}, "find", "partition_quarantined", id="the whole store"),
+        pytest.param(None, {"groups": "x"}, "find", "gate_error", id="a store without an answer"),
+        pytest.param(None, {}, "x", "", id="another tool"),
     ],
-)
-async def test_a_closed_partition_is_not_read(arguments, action):
-    """The poisoned one is excluded, the healthy ones stay intact."""
-    verdict = await judge_read(_policy(), _Store("poisoned"), _call(arguments), ALLOWED)
+)  # fmt: skip
+async def test_a_closed_partition_is_not_read(closed, arguments, tool, code):
+    """Nor one of which it cannot be known; healthy ones and other tools are."""
+    verdict = await judge_read(_policy(), _Store(closed), _call(arguments, tool), ALLOWED)
 
-    assert verdict.action is action
-    assert [reason.code for reason in verdict.reasons] == (
-        ["partition_quarantined"] if action is Action.BLOCK else []
-    )
-
-
-async def test_whatever_names_no_partition_is_in_the_default_one():
-    """So a whole store can be closed."""
-    verdict = await judge_read(_policy(), _Store("default"), _call({}), ALLOWED)
-
-    assert verdict.action is Action.BLOCK
-
-
-async def test_a_store_that_does_not_answer_refuses_the_read():
-    """What cannot be known to be open is closed."""
-    verdict = await judge_read(_policy(), _Store(), _call({"groups": "healthy"}), ALLOWED)
-
-    assert [reason.code for reason in verdict.reasons] == ["gate_error"]
-
-
-async def test_other_tools_are_not_asked_about():
-    """A tool that the policy does not name as a read costs nothing."""
-    assert await judge_read(_policy(), _Store(), _call({}, tool="x"), ALLOWED) is ALLOWED
+    assert [reason.code for reason in verdict.reasons] == [code] * bool(code)
+    assert (verdict.action is Action.BLOCK) is bool(code)

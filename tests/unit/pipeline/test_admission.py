@@ -1,5 +1,7 @@
 """A bounded number of requests is judged at once; others wait, in turns, or are refused in time."""
 
+import asyncio
+
 import pytest
 
 from guard.core.errors import MessageError
@@ -131,3 +133,36 @@ async def test_nobody_waits_beside_a_place_that_is_free():
         blocked = all(inside.count(one.principal) == 3 for one in waiters)
         assert not free or blocked
         assert gate.waiting == len(waiters)
+
+
+@pytest.mark.parametrize("fate", ["its turn came", "it was refused", "it waited"])
+async def test_who_leaves_while_it_waits_leaves_no_place_taken(fate):
+    """Even in the moment in which its turn comes, or in which it is refused."""
+    gate = admission(judged=1, waiting=1)
+    assert gate.enter("a") is None
+    [waiter] = waiting(gate, "b")
+    work = asyncio.ensure_future(gate.wait(waiter))
+    await asyncio.sleep(0)
+    if fate == "its turn came":
+        gate.leave("a")
+    elif fate == "it was refused":
+        gate._refuse(waiter)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    if fate != "its turn came":
+        gate.leave("a")
+    assert (gate.waiting, gate.enter("c")) == (0, None)
+
+
+async def test_each_is_refused_when_its_own_time_is_up(monkeypatch):
+    """Of two that wait, the one whose patience ends; what is remembered of retries is bounded."""
+    monkeypatch.setattr("guard.pipeline.admission._PRINCIPALS", 0)
+    gate = Admission(Limits(judged=1, waiting=4, patience=0.001))
+    assert gate.enter("a") is None
+    [hasty] = waiting(gate, "b")
+    gate.limits = Limits(judged=1, waiting=4, patience=LONG)
+    [patient] = waiting(gate, "c")
+    assert refused(await gate.wait(hasty)).retry_after == 1
+    assert (gate.waiting, patient.turn.done()) == (1, False)
+    assert refused(gate._refusal("d")).retry_after == 1

@@ -643,3 +643,52 @@ def test_whoever_a_head_names_receives_it(judge, more, coded):
     call = judge("send", to="a@example.com", **more)
 
     assert [t for t in call.targets if t.status is not DestinationStatus.INTERNAL]
+
+
+MORE = """
+version: 1
+name: more
+tools:
+  - match: [chat]
+    role: send
+    destinations: ["$.to"]
+    reply: "$.thread"
+    unfurls: ["$.text"]
+    guarded: ["$.note", "$.deep.a", "$['odd name']"]
+    ignore: ["$.title", "$.tags[*]"]
+  - {match: [wipe], role: other, action: delete, object: ["$.names", "$.deep.a"]}
+rules:
+  - {id: acts, type: action, effect: ask}
+  - {id: guarded, type: provenance, of: guarded, rungs: [tainted], effect: ask}
+  - {id: allow, type: tool, effect: allow}
+"""
+BIG = "x" * 1_100_000
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "found"),
+    [
+        ("chat", {"thread": 7}, {"reply"}),
+        ("chat", {"thread": True}, {"missing"}),
+        ("chat", {"thread": "t", "to": "a@b.test"}, {"mail"}),
+        ("chat", {"to": "a@b.test", "text": "see https://e.test/x"}, {"mail", "url"}),
+        ("chat", {"to": "a@b.test", "text": ["a", BIG, "b"]}, {"mail", "malformed"}),
+        ("chat", {"to": "a@b.test", "note": "10.00"}, {"mail", "number"}),
+        ("chat", {"to": "a@b.test", "note": 10, "deep": {"a": "ask DE89370400440532013000"}},
+         {"mail", "number", "text"}),
+        ("chat", {"to": "a@b.test", "note": " ".join(f"https://h{n}.test/" for n in range(99))},
+         {"mail", "url"}),
+        ("chat", {"to": "a@b.test", "note": ["a", BIG]}, {"mail", "malformed"}),
+        ("chat", {"to": "a@b.test", "title": [BIG, BIG]}, {"mail", "malformed"}),
+        ("chat", {"to": "a@b.test", "tags": [{"a": [{"public": True}]}, "public"]},
+         {"mail", "handle"}),
+        ("wipe", {"names": ["a", 7, {"b": "c"}], "deep": {"a": 1.5}}, {"object"}),
+        ("wipe", {"names": ["a", BIG, "b"]}, {"object", "malformed"}),
+    ],
+)  # fmt: skip
+def test_each_declared_place_gives_what_it_says(policy_from, tool, arguments, found):
+    """A message that is answered, links, amounts and objects; what exceeds a bound is malformed."""
+    call = ToolCall("c", Identity("a", "s"), tool, arguments, "mcp", 0.0)
+    read = classify(policy_from(MORE), call)
+    kinds = {one.destination.kind for one in (*read.targets, *read.guarded, *read.objects)}
+    assert kinds == found

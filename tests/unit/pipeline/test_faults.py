@@ -3,18 +3,10 @@
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.model import Identity, ToolCall
-from guard.memory.write_path import WritePath
-from guard.pipeline.decision_log import Records
-from guard.pipeline.guard import Guard
+from guard.core.model import Finding, Identity, ToolCall
 from guard.pipeline.outcome import JudgeRequest
-from guard.pipeline.stores import Stores
-from guard.policy import load_policies
-from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from guard.store.ledger import RedisLedger
-from guard.store.staging import RedisStaging
-from tests.guards import KEY
+from tests.guards import Audit, guard_on
 
 POLICY = """
 version: 1
@@ -38,6 +30,7 @@ memory:
 propagation: {}
 approvals: {pause: {asks: 50, within: 1h, lasts: 1h}}
 rules:
+  - {id: quiet, type: result, finds: [instruction_patterns], effect: block}
   - {id: unknown, type: provenance, roles: [send], rungs: [claimed, unknown], effect: ask}
   - {id: listed, type: provenance, roles: [send], rungs: [listed], effect: allow}
   - {id: work, type: tool, roles: [save, recall, retrieve], effect: allow}
@@ -49,26 +42,6 @@ AT = 1_700_000_000.0
 
 class Broken(Exception):  # noqa: N818  (what nobody has thought of)
     """An error that no part of the guard expects."""
-
-
-class Audit:
-    """Keeps audit lines; fails as long as it is told to."""
-
-    def __init__(self):
-        self.verdicts = {}
-        self.fails = set()
-
-    def decision(self, record):
-        """Keep a decision."""
-        if "decision" in self.fails:
-            raise Broken
-        self.verdicts.setdefault(record.call.call.id, []).append(record.verdict)
-
-    def event(self, name, fields):
-        """Keep nothing."""
-        del name, fields
-        if "event" in self.fails:
-            raise Broken
 
 
 class Recorder:
@@ -83,35 +56,49 @@ class Recorder:
         """Record a result."""
 
 
+class Look:
+    """A detector of calls, texts and results, which finds nothing but words in texts."""
+
+    name = "instruction_patterns"
+
+    def prepare(self):
+        """Get ready."""
+
+    def inspect(self, call, snapshot):
+        """Find nothing in a call."""
+        return ()
+
+    def inspect_result(self, content):
+        """Find nothing in a result."""
+
+    def inspect_text(self, text, *, deep):
+        """Find something in every text."""
+        return (Finding(self.name, "injection_text"),)
+
+
 class Rig:
     """A guard of which every part can be made to fail.
 
     Args:
         store: of its state.
-        directory: of its policy.
+        policy: in force.
         namespace: of its staged writes.
     """
 
-    def __init__(self, store, directory, namespace):
-        path = directory / "policy.yaml"
-        path.write_text(POLICY, "utf-8")
-        policy = load_policies([path])
-        self.audit, self.metrics = Audit(), ErrorCounter()
+    def __init__(self, store, policy, namespace):
+        self.audit, self.metrics, self.look = Audit(Broken), ErrorCounter(), Look()
         self.store, self.recorder = store, Recorder()
-        self.staging = RedisStaging(store.client, namespace=namespace)
-        self.memory = WritePath(
-            policy=policy,
-            staging=self.staging,
-            audit=self.audit,
-            metrics=self.metrics,
-        )
-        self.guard = Guard(
+        self.guard = guard_on(
+            store,
             policy,
-            Stores(store, ledger=RedisLedger(store)),
-            Records(self.audit, self.metrics, recorders=(self.recorder,)),
-            memory=self.memory,
-            seal=Seal(KEY),
+            metrics=self.metrics,
+            gated=namespace,
+            audit=self.audit,
+            detectors=(self.look,),
+            recorders=(self.recorder,),
         )
+        self.memory = self.guard._memory
+        self.staging = self.memory._staging
 
     def break_(self, place, monkeypatch):
         """Have a part fail: ``owner.method``, or a part of the audit log."""
@@ -153,14 +140,17 @@ class Rig:
 
 
 @pytest.fixture(name="rig")
-def _rig(store, tmp_path, redis_namespace):
-    return Rig(store, tmp_path, redis_namespace)
+def _rig(store, policy_from, redis_namespace):
+    return Rig(store, policy_from(POLICY), redis_namespace)
 
 
 AUTHORIZE = [
     (("send",), "store.attempt"),
     (("send",), "audit.decision"),
     (("send",), "recorder.call"),
+    (("send",), "look.inspect"),
+    (("long",), "look.inspect"),
+    (("long",), "guard.calls.large.answered"),
     (("send",), "guard.calls._judge"),
     (("send",), "guard.calls._question"),
     (("send",), "guard.calls._decided"),
@@ -209,6 +199,10 @@ OBSERVE = [
     ("read", "memory.sourced", True),
     ("read", "memory.judge_result", True),
     ("read", "guard.results._findings", True),
+    ("read", "look.inspect_result", True),
+    ("read", "look.inspect_text", False),
+    ("read", "guard.texts.find_apart", True),
+    ("read", "audit.event", False),
     ("read", "guard.results._labels", False),
     ("read", "guard.results._large_labels", False),
     ("read", "store.complete", False),
@@ -228,7 +222,7 @@ async def test_a_part_that_raises_while_a_result_is_taken_in_withholds_or_marks_
 ):
     """What was not judged is withheld and on record; what was not labelled leaves a mark."""
     traced = await rig.released(wanted)
-    large = place in {"guard.results._findings", "guard.results._large_labels"}
+    large = place.startswith(("guard.results._findings", "guard.results._large", "guard.texts.fi"))
     rig.break_(place, monkeypatch)
 
     verdict = await rig.guard.observe(ToolResult(traced, LONG if large else "text", AT))
@@ -241,3 +235,42 @@ async def test_a_part_that_raises_while_a_result_is_taken_in_withholds_or_marks_
     session, _ = await rig.store.windows(traced.call.identity)
     if place != "store.complete":
         assert sum(session.trajectory.executed) == 1, "the store is told of its end once"
+
+
+@pytest.mark.parametrize(
+    ("required", "keeps", "passes"),
+    [(False, False, True), (True, True, True), (True, False, False)],
+)
+async def test_a_required_recording_that_nobody_writes_blocks(
+    store, policy_from, redis_namespace, required, keeps, passes
+):
+    """No exchange goes out without one that the policy requires."""
+    rig = Rig(store, policy_from(POLICY + "recording: required\n" * required), redis_namespace)
+    rig.recorder.keeps = keeps
+    [(_, verdict)] = await rig.guard.judge(JudgeRequest(rig.calls("send")))
+    assert verdict.enforced.forwards is passes
+    assert passes or verdict.reasons[0].code == "recording_error"
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_an_unmarked_result_is_withheld(rig, monkeypatch, large):
+    """Neither the labels nor a mark for missing ones could be stored."""
+    traced = await rig.released("read")
+    rig.break_("store.complete", monkeypatch)
+
+    def full(*_):
+        raise OSError
+
+    monkeypatch.setattr(rig.guard.results._marks, "add", full)
+    verdict = await rig.guard.observe(ToolResult(traced, LONG if large else "text", AT))
+    assert [reason.code for reason in verdict.reasons] == ["result_unlabelled"]
+
+
+async def test_claims_that_cannot_be_kept_attest_nothing(rig, monkeypatch):
+    """A claim raises nothing; a prompt says that it was not taken."""
+    rig.break_("store.note", monkeypatch)
+    who = Identity("alice", "one")
+    await rig.guard.notes.claims(who, ["mail:pat@partner.test"], AT)
+    assert rig.metrics.errors["provenance"] == 1
+    with pytest.raises(Broken):
+        await rig.guard.notes.prompt(who, "Mail pat@partner.test. " * 400, AT)

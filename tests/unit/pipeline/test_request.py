@@ -7,11 +7,10 @@ import pytest
 from guard.core.model import Role
 from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Options
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpReply
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile
-from guard.telemetry.metrics import PrometheusMetrics
-from tests.guards import enforcement_of, guard_on, shipped
+from tests.guards import shipped
+from tests.roads import SSE, Road, answer_of, http_request, in_session, text_result, tool_call
 
 
 class RecordingStore(RedisSessionStore):
@@ -42,36 +41,23 @@ async def _store(redis_server, redis_namespace):
 
 
 @pytest.fixture(name="enforcement")
-def _enforcement(store, tmp_path):
-    policy = shipped("default.yaml")
-    metrics, audit = PrometheusMetrics(policy), AuditLogFile(tmp_path / "audit.jsonl")
-    guard = guard_on(store, policy, metrics=metrics, audit=audit)
-    return enforcement_of(guard, metrics, audit, options=Options(model_apis=("llm",)))
+def _enforcement(store):
+    return Road(store, shipped("default.yaml"), options=Options(model_apis=("llm",))).enforcement
 
 
 def recall(ident=1, session="s1"):
     """Return a recall with a JSON-RPC id, in a session."""
-    params = {"name": "memory_recall_fact", "arguments": {"key": "k"}}
-    document = {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
-    headers = (("content-type", "application/json"), ("x-guard-session", session))
-    body = json.dumps(document).encode()
-    return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "l", "c")
+    return http_request(RECALL | {"id": ident}, in_session(session))
 
 
 def listen(session="s1"):
     """Return the GET that opens the server's stream."""
-    headers = (
-        ("accept", "text/event-stream"),
-        ("mcp-protocol-version", "2025-11-25"),
-        ("x-guard-session", session),
-    )
-    return HttpRequest("GET", "http", "tools:80", "/mcp", headers, b"", "l", "c2")
+    version = "mcp-protocol-version", "2025-11-25"
+    return http_request(None, SSE, version, in_session(session), method="GET", connection="c2")
 
 
-def answer(ident=1):
-    """Return a tool result."""
-    result = {"content": [{"type": "text", "text": "a fact"}]}
-    return json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}).encode()
+RECALL = tool_call("memory_recall_fact", {"key": "k"})
+ANSWER = json.dumps(answer_of(text_result("a fact"))).encode()
 
 
 async def forwarded(enforcement, request):
@@ -85,8 +71,8 @@ async def test_a_result_in_the_body_completes_its_call_once(enforcement, store):
     """Seeing the same answer twice does not execute the call twice."""
     exchange = await forwarded(enforcement, recall())
 
-    await enforcement.responses.on_answer(exchange, answer())
-    await enforcement.responses.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, ANSWER)
+    await enforcement.responses.on_answer(exchange, ANSWER)
 
     assert store.completed == [("s1", Role.RECALL, True)]
 
@@ -97,7 +83,7 @@ async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchan
     """Results are matched by JSON-RPC id, not by HTTP exchange."""
     await forwarded(enforcement, recall())
     reader = enforcement.responses.event_reader(await forwarded(enforcement, listen()))
-    event = b"id: 9\ndata: " + answer() + b"\n\n"
+    event = b"id: 9\ndata: " + ANSWER + b"\n\n"
 
     held = await reader.feed(event[:20])
     released = await reader.feed(event[20:])
@@ -111,7 +97,7 @@ async def test_the_same_id_in_another_session_is_another_call(enforcement, store
     await forwarded(enforcement, recall(session="s1"))
     other = enforcement.responses.event_reader(await forwarded(enforcement, listen(session="s2")))
 
-    await other.feed(b"data: " + answer() + b"\n\n")
+    await other.feed(b"data: " + ANSWER + b"\n\n")
 
     assert store.completed == []
 
@@ -129,7 +115,7 @@ async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
     """What was released unlabelled is written before anything else is judged."""
     exchange = await forwarded(enforcement, recall())
     store.failing = True
-    await enforcement.responses.on_answer(exchange, answer())
+    await enforcement.responses.on_answer(exchange, ANSWER)
     store.failing = False
 
     await forwarded(enforcement, recall(ident=2))
@@ -165,14 +151,8 @@ async def test_a_protocol_that_raises_is_a_refusal(enforcement, monkeypatch):
 
 async def test_a_refused_call_is_marked_refused_and_not_executed(enforcement, store):
     """The paper's features count executed calls; refusals are counted apart."""
-    params = {"name": "email_send_email", "arguments": {"to": "a@evil.test"}}
-    document = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    request = recall()
-    sent = HttpRequest(
-        "POST", "http", "tools:80", "/mcp", request.headers, json.dumps(document).encode(), "l", "c"
-    )
-
-    outcome = await enforcement.requests.on_request(sent)
+    sent = tool_call("email_send_email", {"to": "a@evil.test"})
+    outcome = await enforcement.requests.on_request(http_request(sent, in_session("s1")))
 
     assert isinstance(outcome, HttpReply)
     assert store.completed == [("s1", Role.SEND, False)]
@@ -180,17 +160,11 @@ async def test_a_refused_call_is_marked_refused_and_not_executed(enforcement, st
 
 async def test_a_result_on_the_first_revision_s_stream_finds_its_call(enforcement, store):
     """HTTP+SSE: the call is posted on one connection, its result comes on another."""
-    accept = (("accept", "text/event-stream"),)
-    opening = HttpRequest("GET", "http", "tools:80", "/sse", accept, b"", "l", "c2")
+    opening = http_request(None, SSE, method="GET", target="/sse", connection="c2")
     reader = enforcement.responses.event_reader(await forwarded(enforcement, opening))
     await reader.feed(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
-    body = recall().body
-    headers = (("content-type", "application/json"),)
-    target = "/messages/?session_id=s7"
-    posted = HttpRequest("POST", "http", "tools:80", target, headers, body, "l", "c")
-
-    await forwarded(enforcement, posted)
-    await reader.feed(b"event: message\ndata: " + answer() + b"\n\n")
+    await forwarded(enforcement, http_request(RECALL, target="/messages/?session_id=s7"))
+    await reader.feed(b"event: message\ndata: " + ANSWER + b"\n\n")
 
     assert store.completed == [("s7", Role.RECALL, True)]
 
@@ -198,11 +172,6 @@ async def test_a_result_on_the_first_revision_s_stream_finds_its_call(enforcemen
 @pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
 async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(enforcement, host):
     """Many services have a path for messages; only declared hosts hold conversations."""
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "figures"}]}).encode()
-    headers = (("content-type", "application/json"),)
-
-    outcome = await enforcement.requests.on_request(
-        HttpRequest("POST", "https", host, "/v1/messages", headers, body, "l", "c")
-    )
-
-    assert outcome.status == 403
+    said = {"model": "m", "messages": [{"role": "user", "content": "figures"}]}
+    asked = http_request(said, target="/v1/messages", host=host, scheme="https")
+    assert (await enforcement.requests.on_request(asked)).status == 403

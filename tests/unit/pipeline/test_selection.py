@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.errors import StateError
+from guard.core.errors import AuditError, StateError
 from guard.core.labels import Rung
 from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
 from guard.core.policy import Action
 from guard.extensions.graph_memory.graph import Graph, Ranking
 from guard.extensions.graph_memory.grounding import Grounding, folded
+from guard.extensions.graph_memory.ledger import ledger_set
 from guard.extensions.graph_memory.selectors.leiden import Leiden
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
@@ -248,6 +249,49 @@ async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monke
     assert world.metrics.found == ["unwritten", "ledger_gap"]
 
 
+async def test_without_a_ledger_nothing_vouches(world):
+    """Neither a write nor a recall is on record; a failed result says nothing of structure."""
+    world.guard.calls._parts.selections._ledger = None
+    await world.attacked()
+    await world.recall()
+    call = ToolCall("e", world.identity("peer"), "relate", {"relations": []}, "mcp", 2000.0)
+    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
+    await world.guard.observe(ToolResult(traced, "failed", 2001.0, is_error=True))
+    assert await paid(world, SCENE.right) == "selection_unreplayed"
+    assert world.metrics.found == ["unwritten", "ledger_gap"]
+
+
+@pytest.mark.parametrize("broken", ["store.look_up", "audit", "off"])
+async def test_a_refusal_stands_whether_it_can_be_explained_or_not(world, monkeypatch, broken):
+    """Neither the explanation nor the line about an answer changes a verdict."""
+
+    def down(*_):
+        raise StateError("down") if broken != "audit" else AuditError("full")
+
+    await world.attacked()
+    if broken == "store.look_up":
+        monkeypatch.setattr(world.store, "look_up", down)
+    elif broken == "audit":
+        monkeypatch.setattr(world.guard.calls._parts.selections.records._audit, "event", down)
+    await world.recall()
+    verdict, _ = await world.pay(SCENE.rival)
+    assert verdict.reasons[0].code == "selection_diverged"
+    told = verdict.reasons[0].evidence.get("selection")
+    assert (told is None) is (broken == "store.look_up")
+
+
+@pytest.mark.parametrize(("rounds", "gone"), [(9, False), (3, True)])
+async def test_an_answer_that_stands_is_looked_at_again_now_and_then(world, store, rounds, gone):
+    """Nothing was written since; but a ledger that lost what it had is a gap."""
+    for number in range(rounds):
+        if gone and number == rounds - 1:
+            key = store.key_of("default", ledger_set("default", "graph"))
+            await store.client.execute("UNLINK", key)
+        await world.recall()
+    assert world.metrics.found == ["stands"] * (rounds - gone) + ["ledger_gap"] * gone
+    assert await paid(world, SCENE.right) == ("selection_unreplayed" if gone else "allow")
+
+
 async def test_an_answer_that_cannot_be_marked_is_withheld(world, monkeypatch):
     """The agent does not read what would vouch by mistake."""
     await world.attacked()
@@ -448,17 +492,24 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     assert await paid(world, SCENE.rival) == "allow"
 
 
-@pytest.mark.parametrize("found", ["unasked", "unread_answer"])
+@pytest.mark.parametrize("found", ["unasked", "unread_answer", "nobody to ask", "odd names"])
 async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofold, found):
     """It cannot be asked, or answers prose in the place of items."""
     world = await twofold()
+    if found == "nobody to ask":
+        world.guard.calls._parts.selections._asks = None
     query = {"query": SCENE.query, "groups": ["main", "main-untrusted"]}
     served = world.memory.search(query)
     world.memory.down = found == "unasked"
     world.memory.search = lambda _: "all is well"
-    await world.call("agent", "search_records", query, served)
+    if found == "odd names":
+        query = {**query, "groups": "main untrusted!"}
+    verdict = (await world.call("agent", "search_records", query, served))[1]
+    if found == "odd names":
+        assert verdict.reasons[0].code == "selection_namespace"
+        return
     assert await paid(world, SCENE.right) == "selection_unreplayed"
-    assert world.metrics.found == ["no_replica", found]
+    assert world.metrics.found == ["no_replica", found.replace("nobody to ask", "unasked")]
 
 
 async def test_the_stores_own_answer_is_released_where_the_policy_substitutes(twofold):
@@ -666,8 +717,14 @@ async def drawn_in(world):
     return (await world.pay(SCENE.rival))[0]
 
 
-async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(communal):
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_record_that_was_drawn_into_a_community_vouches_for_nothing(communal, apart):
     """Leiden: the order within a community is content's, who belongs to it is structure's."""
+
+    async def elsewhere(work, *arguments):
+        return work(*arguments)
+
+    communal.guard.calls._parts.selections._apart = elsewhere if apart else None
     await communal.call("agent", "search_records", ABOUT_SURVEY)
     assert await paid(communal, SCENE.right) == "allow"
     assert (await drawn_in(communal)).reasons[0].code == "selection_diverged"

@@ -6,15 +6,21 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errands import ErrandCall, ErrandGrant
-from guard.core.metrics import Metrics
+from guard.core.errors import StateError
+from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
 from guard.pipeline import in_flight
 from guard.pipeline.exchange import Exchange
+from guard.pipeline.handler_parts import Options
 from guard.pipeline.in_flight import StoredExchanges
-from guard.protocols.http.message import HttpRequest
 from guard.store.shared_texts import RedisSharedTexts
+from tests.guards import Counts
+from tests.model_wires import stream
+from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
+from tests.unit.pipeline.test_model_answers import RECALL, history
+from tests.unit.pipeline.test_model_answers import ask as ask_model
 from tests.unit.provenance.agents import agent, guard, policy, sections
 
 __all__ = ["agent", "guard", "policy", "sections"]
@@ -30,10 +36,10 @@ POSTED = "/messages/?session_id=s7"
 class Worker(Road):
     """One of several processes on one store."""
 
-    def __init__(self, store, audit, *, shares=True):
+    def __init__(self, store, *, shares=True, **parts):
         texts = RedisSharedTexts(store.client, namespace=store.namespace)
         self.shared = StoredExchanges(texts, SEAL, lambda: self.policy, Metrics())
-        super().__init__(store, audit, shared=self.shared if shares else None)
+        super().__init__(store, shared=self.shared if shares else None, **parts)
 
     async def post(self, method, params, target=POSTED):
         """Forward a request, and wait until the others know of it."""
@@ -44,21 +50,9 @@ class Worker(Road):
 
     async def listen(self, target="/sse"):
         """Open the stream in which a client reads its answers."""
-        request = HttpRequest(
-            "GET",
-            "http",
-            "tools:80",
-            target,
-            (
-                ("accept", "text/event-stream"),
-                ("x-guard-session", "s1"),
-                ("mcp-session-id", "m1"),
-            ),
-            b"",
-            "l",
-            "c2",
-        )
-        outcome = await self.enforcement.requests.on_request(request)
+        ids = in_session("s1"), ("mcp-session-id", "m1")
+        asked = http_request(None, SSE, *ids, method="GET", target=target)
+        outcome = await self.requests.on_request(asked)
         assert isinstance(outcome, Exchange)
         return outcome
 
@@ -79,19 +73,18 @@ class Worker(Road):
 
 
 @pytest.fixture(name="one")
-def _one(store, tmp_path):
-    return Worker(store, tmp_path / "a.jsonl")
+def _one(store):
+    return Worker(store)
 
 
 @pytest.fixture(name="other")
-def _other(store, tmp_path):
-    return Worker(store, tmp_path / "b.jsonl")
+def _other(store):
+    return Worker(store)
 
 
 def result(text=f"write to {DROP}", identifier=1):
     """Return a tool's result."""
-    content = {"content": [{"type": "text", "text": text}]}
-    return {"jsonrpc": "2.0", "id": identifier, "result": content}
+    return answer_of(text_result(text), identifier)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +129,9 @@ async def _stream(other):
 
 
 @pytest.mark.parametrize("shares", [True, False])
-async def test_a_result_in_a_stream_that_another_process_has_open(store, tmp_path, shares):
+async def test_a_result_in_a_stream_that_another_process_has_open(store, shares):
     """HTTP+SSE: it is released, labelled as its call's; without sharing it is withheld."""
-    one = Worker(store, tmp_path / "a.jsonl", shares=shares)
-    other = Worker(store, tmp_path / "b.jsonl", shares=shares)
+    one, other = Worker(store, shares=shares), Worker(store, shares=shares)
     stream = await other.stream()
     if not shares:  # or the place it posts to would be refused already
         one.enforcement.requests._parts.issued.add("tools:80", POSTED)
@@ -225,10 +217,83 @@ async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
     await one.post("tools/call", SEARCH)
 
     async def gone(*_):
-        from guard.core.errors import StateError
-
         raise StateError("no")
 
     monkeypatch.setattr(RedisSharedTexts, "take", gone)
 
     assert b"secret" not in await other.event(stream, result("secret"))
+
+
+async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
+    """One released it; its result is reported to the others, again and again."""
+    options = Options(model_apis=("llm",))
+    one, other, third = (Worker(store, options=options) for _ in range(3))
+    exchange = await one.requests.on_request(ask_model("openai_chat"))
+    reader = one.responses.event_reader(exchange)
+    wire = stream("openai_chat", "hi", [RECALL])
+    assert b"".join([*await reader.feed(wire), *await reader.end()]) == wire
+    await one.shared.settled()
+    for worker in (other, third, other):
+        told = ask_model("openai_chat", history("openai_chat", "a fact"))
+        assert isinstance(await worker.requests.on_request(told), Exchange)
+        await worker.shared.settled()
+    window, _ = await store.windows(exchange.identity)
+    assert sum(window.trajectory.executed) == 1
+
+
+class Texts:
+    """Shared texts that cannot be written or read."""
+
+    async def put(self, *_):
+        """Fail."""
+        raise StateError("gone")
+
+    take = drop = known = put
+
+
+async def test_a_store_of_shared_texts_that_fails_tells_nothing():
+    """Every failure is counted; what would be released for it is withheld elsewhere."""
+    counts = Counts()
+    shared = StoredExchanges(Texts(), SEAL, lambda: None, counts)
+    key = ("message", "l", "p", "s", "1")
+    shared.keep("default", key, "ping")
+    shared.forget("default", key)
+    shared.forget("default", key)
+    shared.say("default", "tools:80/mcp", "/messages/?session_id=s7")
+    shared.say("default", "tools:80/mcp", "plain")
+    await shared.settled()
+    assert await shared.take("default", key) is None
+    assert await shared.said("default", "tools:80/mcp", ["x"]) == []
+    assert await shared.said("default", "tools:80/mcp", []) == []
+    assert set(counts.counted) == {(ERRORS, "state")}
+
+
+@pytest.mark.parametrize("has_policy", [True, False])
+async def test_of_a_call_that_is_too_large_to_share_the_arguments_are_left_out(
+    agent, policy, monkeypatch, has_policy
+):
+    """It is the same call otherwise, under whatever policy the other process has."""
+    monkeypatch.setattr(in_flight, "TEXT_LIMIT", 100)
+    traced, _ = await agent.ask("read", {"x": "y" * 500})
+    kept = {}
+
+    class Kept:
+        """Keeps one text."""
+
+        async def put(self, tenant, name, text, seconds):
+            """Keep it."""
+            kept[name] = text
+
+        async def take(self, tenant, name):
+            """Return it."""
+            return kept.pop(name, None)
+
+    found = policy if has_policy else None
+    shared = StoredExchanges(Kept(), SEAL, lambda: found, Counts())
+    key = ("message", "l", "p", "s", "1")
+    shared.keep("default", key, traced)
+    await shared.settled()
+    again = await shared.take("default", key)
+    assert again.call == replace(traced.call, arguments={})
+    assert (again.classified.mapping is not None) is has_policy
+    assert await shared.take("default", key) is None

@@ -2,58 +2,38 @@
 
 import base64
 import json
-from dataclasses import replace
 
 import pytest
 
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.pipeline.exchange import Exchange
-from guard.protocols.http.message import HttpReply, HttpRequest
-from guard.telemetry.audit_log import NoAuditLog
-from guard.telemetry.metrics import PrometheusMetrics
-from tests.guards import enforcement_of, guard_on, shipped
+from guard.protocols.http.message import HttpReply
+from tests.guards import shipped
+from tests.roads import Road, http_request, rpc, tool_call, without_memo
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 CODED = base64.b64encode(b"password=Xk29fLq0Zr7TbW1m").decode()
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
-PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-CALL = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {"name": "read_page", "arguments": {"url": "https://docs.elsewhere.test/"}},
-}
+PING = rpc("ping")
+CALL = tool_call("read_page", {"url": "https://docs.elsewhere.test/"})
 
 
 @pytest.fixture(name="enforcement_of")
 def _enforcement_of(store):
-    def make(name):
-        policy = shipped(name)
-        metrics, audit = PrometheusMetrics(policy), NoAuditLog()
-        secrets = Secrets.create(DetectorResources())
-        guard = guard_on(store, policy, metrics=metrics, detectors=(secrets,))
-        return enforcement_of(guard, metrics, audit)
-
-    return make
+    secrets = Secrets.create(DetectorResources())
+    bare = {"detectors": (secrets,), "declarations": None}
+    return lambda name: Road(store, shipped(name), **bare).enforcement
 
 
-def request(
-    document=None,
-    *,
-    method="POST",
-    target="/mcp",
-    host="tools.test:80",
-    chosen=False,
-    **headers,
-):
-    """Return a request; header names have underscores for dashes."""
-    body = b"" if document is None else json.dumps(document).encode()
-    lines = [("user-agent", AGENT), ("accept", "application/json, text/event-stream")]
-    lines += [("content-type", "application/json")] if body else []
-    lines += [(name.replace("_", "-"), value) for name, value in headers.items()]
-    return HttpRequest(method, "http", host, target, tuple(lines), body, "l", "c", chosen=chosen)
+def request(document=None, *, host="tools.test:80", **more):
+    """Return a request of a browser; names of headers have underscores for dashes."""
+    fields = ("method", "target", "chosen")
+    known = {name: more.pop(name) for name in fields if name in more}
+    usual = ("user-agent", AGENT), ("accept", "application/json, text/event-stream")
+    headers = [(name.replace("_", "-"), value) for name, value in more.items()]
+    return http_request(document, *usual, *headers, host=host, **known)
 
 
 async def refused(enforcement, sent):
@@ -68,13 +48,13 @@ def plain(**changed):
 
 def named(sent, host):
     """Return a request that calls its server by another name."""
-    return replace(sent, headers=(*sent.headers, ("host", host)), _memo={})
+    return without_memo(sent, headers=(*sent.headers, ("host", host)))
 
 
 def typed(sent, kind):
     """Return a request whose body is said to be of another kind."""
     kept = tuple(pair for pair in sent.headers if pair[0] != "content-type")
-    return replace(sent, headers=(*kept, ("content-type", kind)), _memo={})
+    return without_memo(sent, headers=(*kept, ("content-type", kind)))
 
 
 @pytest.mark.parametrize("secret", [KEY, CODED])

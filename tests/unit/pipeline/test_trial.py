@@ -1,5 +1,6 @@
 """Two policies side by side on one guard: who decides, what is counted, and when it must end."""
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -7,8 +8,19 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
+from guard.pipeline import call_judge
+from guard.pipeline.call_reading import read_call
 from guard.pipeline.outcome import JudgeRequest
-from guard.pipeline.trial import ACTION_FACT, FACT, FAILED, Trial, VerdictPair, jumped, worsened
+from guard.pipeline.trial import (
+    ACTION_FACT,
+    FACT,
+    FAILED,
+    ShadowCall,
+    Trial,
+    VerdictPair,
+    jumped,
+    worsened,
+)
 from guard.provenance.seal import Seal
 from guard.store.action_trial import SECONDS, trial_end
 from tests.guards import KEY, guard_on
@@ -114,6 +126,85 @@ async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
     guard, trial = beside(LOOSE)
     assert (await call(guard, 1)).action.label == "ask"
     assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
+
+
+LARGE = "word " * 10_000
+BROKEN = {
+    "nothing": lambda *_: None,
+    "its detector": lambda guard, patch: setattr(guard._detection, "_detectors", (Second(),)),
+    "its reading": lambda guard, patch: patch.setattr(
+        call_judge, "read_call", _failing(read_call, 1)
+    ),
+    "its large reading": lambda guard, patch: setattr(
+        guard.calls.large, "answered", _failing(guard.calls.large.answered, 2)
+    ),
+    "its labels": lambda guard, patch: patch.setattr(ShadowCall, "joined", lambda _, first: first),
+}
+
+
+class Second:
+    """A detector that fails whenever it is asked a second time about a call."""
+
+    name = "second"
+
+    def __init__(self):
+        self.calls = set()
+
+    def inspect(self, call, snapshot):
+        """Find nothing, or fail."""
+        if call.call.id in self.calls:
+            raise RuntimeError
+        self.calls.add(call.call.id)
+        return ()
+
+
+def _failing(work, number):
+    """Return a function of which one call fails: a small call is read for the trial first."""
+    calls = itertools.count(1)
+
+    def done(*arguments):
+        if next(calls) == number:
+            raise RuntimeError
+        return work(*arguments)
+
+    return done
+
+
+@pytest.mark.parametrize("body", ["hi", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("principals", [(), ("alice",)], ids=["shadow", "decides"])
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_comparison_that_fails_changes_no_verdict(
+    beside, monkeypatch, broken, body, principals
+):
+    """It is counted as failed; the policy that decides judges the call all the same."""
+    guard, trial = beside(STRICT, principals=principals)
+    BROKEN[broken](guard, monkeypatch)
+    verdict = await call(guard, 1, to="x@evil.test", body=body)
+
+    assert verdict.action.label == ("block" if principals else "ask")
+    failed = any(FAILED in pair for pair in trial.counts)
+    large = body == LARGE
+    assert failed is not (
+        broken == "nothing"
+        or (broken == "its large reading" and not large)
+        or (broken == "its reading" and large)
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "decides"), [(1.0, {True}), (0.5, {True, False}), (0.0, {False})]
+)
+def test_a_share_of_principals_is_drawn_by_the_key(policy, share, decides):
+    """The same ones for one trial, and all or nobody at the ends."""
+    trial = Trial("t1", policy(STRICT), share, frozenset(), Seal(KEY))
+    base = policy(BASE)
+    drawn = {name: trial.decides(Identity(name, "s")) for name in map(str, range(40))}
+    assert set(drawn.values()) == decides
+    for name, is_drawn in drawn.items():
+        found = trial.policy(base, Identity(name, "s"))
+        assert found is (trial.candidate if is_drawn else base)
+        assert trial.policy(None, Identity(name, "s")) is None
+    assert not jumped(Counter(), 0.05)
 
 
 @pytest.mark.parametrize(

@@ -119,23 +119,6 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
     assert read == [1, 1] * len(calls)
 
 
-async def test_nothing_of_a_large_call_is_decoded_on_the_loop(agent, monkeypatch):
-    """The thread of every look into its text is noted; the event loop's is not among them."""
-    threads = set()
-    before = call_reading.Tracing._collect
-
-    def collect(self, policy):
-        threads.add(threading.get_ident())
-        return before(self, policy)
-
-    monkeypatch.setattr(call_reading.Tracing, "_collect", collect)
-    await agent.guard.judge(
-        JudgeRequest([call_of(agent, {"to": "a@inside.test", "body": "x " * LARGE})])
-    )
-    assert threads
-    assert threading.get_ident() not in threads
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -7,10 +7,13 @@ from guard.values.channels import climbing, is_address, linked_in, opens, sends,
 from guard.values.finding import (
     find_destinations,
     find_values,
+    keys_of,
     link_values,
     message_value,
+    taints_of,
     whole_values,
 )
+from guard.values.folders import above
 from guard.values.sites import sites_of
 
 
@@ -113,3 +116,29 @@ def test_long_names_and_versions_say_nothing():
     assert not sends("x" * 99, value=True)
     assert climbing("../a/../../b").canonical == "../../b"
     assert climbing(".. /a b") is climbing("a/../b") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "is_plain"),
+    [
+        ("/data/ann/notes/deep/a.md", True),
+        ("/data/ann/../notes/a.md", False),
+        ("/data/ann/notes/" + "x" * 300, False),
+        ("/data/ann/note\u0301s/a.md", False),
+        ("/data/ann/a  b/c.md", False),
+    ],
+)
+def test_a_plain_path_has_directories_above_it(path, is_plain):
+    """The nearest first, and none of a path that could be read otherwise."""
+    found = [one.canonical for one in above(path)]
+    assert bool(found) is is_plain
+    assert all(path.startswith(f"{one}/") for one in found)
+    assert found == sorted(found, key=len, reverse=True)
+
+
+@pytest.mark.parametrize("host", ["xn--mller-kva.test", "m\u00fcller.test", "xn--zzzzzzzzz.test"])
+def test_a_mailbox_is_looked_up_by_what_it_looks_like(host):
+    """Its host in letters as well, where it has such a form."""
+    for one in read_destinations(f"b\u043eb@{host}"):
+        if one.kind == "mail":
+            assert len({*keys_of(one), *taints_of(one)[0]}) > 1

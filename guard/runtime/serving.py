@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import pickle
 import signal
 import socket
 import sys
@@ -28,11 +29,18 @@ from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.processes.worker_files import control_socket, last_words, ready_file, ready_line
-from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
+from guard.processes.worker_files import last_words, ready_file, ready_line
+from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
-from guard.runtime.worker_reports import Siblings, posts
+from guard.runtime.worker_reports import (
+    FAMILIES,
+    HEALTH,
+    PROMPT,
+    AnswerServer,
+    Siblings,
+    sibling_answers,
+)
 from guard.settings import UNIX, Settings, read_secret
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
@@ -173,7 +181,7 @@ async def serve(
         addresses = [address for pep in peps for address in await pep.open()]
         if deciding is not None:
             await deciding.start()
-        _announce(addresses, admin, parts, settings)
+        _announce(addresses, admin, parts)
         _collect_seldom()
         if pulse:
             # Last: the supervisor does not replace a worker that could not start.
@@ -190,8 +198,9 @@ async def serve(
             task.cancel()
         admin.close()
         if settings.workers > 1 and settings.pulse is not None:
-            words = json.dumps(described(parts.metrics.registry))
-            last_words(settings.pulse).write_text(words, encoding="ascii")
+            last_words(settings.pulse).write_bytes(
+                pickle.dumps([*parts.metrics.registry.collect()])
+            )
         if deciding is not None:
             deciding.close()
         await parts.store.aclose()
@@ -224,26 +233,26 @@ def _watches(settings: Settings, parts: Parts, confdir: Path) -> list[Coroutine[
 
 def _admin_server(
     settings: Settings, parts: Parts, sockets: Sockets, loop: asyncio.AbstractEventLoop
-) -> AdminServer:
+) -> AdminServer | AnswerServer:
+    """Return what serves the admin port; of several workers, what answers their supervisor."""
     tenant_of = parts.enforcement.credentials.tenant_of
+    prompts = PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)).answer
+    if settings.workers > 1 and settings.pulse is not None:
+        answers = {
+            FAMILIES: lambda: [*parts.metrics.registry.collect()],
+            HEALTH: lambda: _health(parts),
+            PROMPT: prompts,
+        }
+        offers = parts.guard.calls.offers
+        siblings = sibling_answers(parts.enforcement, offers, loop, PROMPT_SECONDS)
+        return AnswerServer(settings.pulse, answers | siblings)
     return AdminServer(
         *settings.admin_address,
         parts.metrics,
         lambda: _health(parts),
-        PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)),
-        listener=_admin_listener(settings, sockets),
-        posts=posts(parts.enforcement, parts.guard.calls.offers, loop, PROMPT_SECONDS),
+        prompts,
+        listener=next(iter(sockets.get(ADMIN, ())), None),
     )
-
-
-def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | None:
-    """Return what the admin port listens on: of several workers, its supervisor's eyes only."""
-    if settings.workers == 1 or settings.pulse is None:
-        return next(iter(sockets.get(ADMIN, ())), None)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.bind(str(control_socket(settings.pulse)))
-    made.listen()
-    return made
 
 
 def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:
@@ -470,14 +479,14 @@ def _health(parts: Parts) -> HealthReport:
     return HealthReport(not failing, dict.fromkeys(failing, "failing closed"))
 
 
-def _announce(addresses: list[str], admin: AdminServer, parts: Parts, settings: Settings) -> None:
+def _announce(addresses: list[str], admin: AdminServer | AnswerServer, parts: Parts) -> None:
     """Say that this worker serves: to operators, or to the supervisor of several."""
     listening = " ".join(addresses)
     policy = parts.policy
     name = f"{policy.name} ({policy.mode.value}) digest {policy.digest[:12]}"
-    if settings.workers > 1 and settings.pulse is not None:
+    if isinstance(admin, AnswerServer):
         found = json.dumps({"listening": listening, "policy": name})
-        ready_file(settings.pulse).write_text(found, encoding="utf-8")
+        ready_file(admin.pulse).write_text(found, encoding="utf-8")
         return
     line = ready_line(listening, (admin.host, admin.port), name)
     print(line, file=sys.stderr, flush=True)  # noqa: T201  (the line operators and scripts wait for)

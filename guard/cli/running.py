@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from guard.core.errors import GuardError, InputError
-from guard.credentials.key_ring import audit_signer, load_seal
+from guard.credentials.key_ring import load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path
 from guard.processes.notes import RunNote, find_running
 from guard.provenance.seal import Seal
 from guard.settings import Durability, load_settings
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -147,11 +147,8 @@ def on_record(
         if required:
             raise InputError(nothing)
         typer.echo(f"guard: {nothing}", err=True)
-    log = open_audit_log(audit, signer=audit_signer(key) if audit is not None else None)
-    try:
+    with closing(open_signed_log(audit, key)) as log:
         yield log
-    finally:
-        log.close()
 
 
 def now() -> float:

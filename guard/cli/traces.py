@@ -271,8 +271,7 @@ def _audited(audit: Path | None) -> tuple[Counter[str], set[str]]:
             try:
                 entry = json.loads(line)
             except ValueError as error:
-                msg = f"`{audit}` is no audit log: {error}"
-                raise InputError(msg) from error
+                raise InputError(f"`{audit}` is no audit log: {error}") from error
             if not isinstance(entry, dict):
                 continue
             if entry.get("event") == EVENT:

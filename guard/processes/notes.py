@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.private_directories import check_private, make_private
+from guard.processes.private_directories import check_private, make_private, write_private
 from guard.settings import state_directory
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ def leave_note(folder: str, pid: int, fields: Mapping[str, Json]) -> Path | None
         path = note_path(folder, pid)
         make_private(path.parent)
         check_private(path.parent)
-        path.unlink(missing_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123  (a descriptor)
-            json.dump(fields, file)
+        write_private(path, json.dumps(fields).encode())
     except (OSError, GuardError):
         return None
     return path

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.client_authentication import load_tenants
-from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
+from guard.credentials.key_ring import KeyWatch, load_seal, open_signed_log, signer_of
 from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
 from guard.processes.child_process import serve_for_supervisor
 from guard.processes.worker_files import DetectionFiles
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from guard.core.mappings import DetectionSettings
     from guard.provenance.seal import Seal
     from guard.settings import Settings
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 2.0
@@ -42,8 +42,7 @@ async def serve(settings: Settings, redis: str, key: Path | None, files: Detecti
     """
     path = label_key_path(key)
     seal = load_seal(path, _WALL())
-    signer = audit_signer(settings.audit_key) if settings.audit is not None else None
-    audit = open_audit_log(settings.audit, signer=signer)
+    audit = open_signed_log(settings.audit, settings.audit_key)
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
     tenants = ["default"]
     if settings.credentials is not None:

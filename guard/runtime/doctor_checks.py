@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -41,7 +42,6 @@ EXPIRES_SOON_DAYS: Final = 30
 EARLIEST: Final = 1_700_000_000
 """Seconds since the epoch; a clock before this one has never been set."""
 TRUST_VARIABLES: Final = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class Status(StrEnum):
@@ -261,18 +261,12 @@ def _trust(certificate: Path, variables: Mapping[str, str]) -> Checked:
     return Checked("ca trust", Status.WARN, "not in this environment", advice)
 
 
-def _certificates(path: Path) -> set[bytes]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    found = set()
-    for block in _PEM.findall(text):
-        try:
-            found.add(ssl.PEM_cert_to_DER_cert(block))
-        except ValueError:
-            continue
-    return found
+def _certificates(path: Path) -> list[bytes]:
+    """Return the authorities in a file (DER); none where it cannot be read as one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with suppress(OSError):
+        context.load_verify_locations(path)
+    return context.get_ca_certs(binary_form=True)
 
 
 async def check_direct(addresses: Iterable[str]) -> list[Checked]:

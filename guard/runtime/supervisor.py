@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -351,16 +351,10 @@ class Supervisor:
 
     def _note(self, event: str, fields: dict[str, Json]) -> None:
         """Write an audit line about something other than a call, and say it on stderr."""
-        from guard.credentials.key_ring import audit_signer
-        from guard.telemetry.audit_log import open_audit_log
+        from guard.credentials.key_ring import open_signed_log
 
-        path = self._settings.audit
-        signer = audit_signer(self._settings.audit_key) if path is not None else None
-        audit = open_audit_log(path, signer=signer)
-        try:
+        with closing(open_signed_log(self._settings.audit, self._settings.audit_key)) as audit:
             audit.event(event, fields)
-        finally:
-            audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
 
@@ -368,7 +362,6 @@ class Supervisor:
 @cache
 def _import_the_rest() -> None:
     """Import what is seldom needed, while the workers start: an upgrade may replace the files."""
-    import_module("guard.telemetry.audit_log")
     import_module("guard.credentials.key_ring")
 
 

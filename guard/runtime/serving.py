@@ -238,7 +238,7 @@ def _admin_server(
     tenant_of = parts.enforcement.credentials.tenant_of
     prompts = PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)).answer
     if settings.workers > 1 and settings.pulse is not None:
-        answers = {
+        answers: dict[str, Callable[..., Any]] = {
             FAMILIES: lambda: [*parts.metrics.registry.collect()],
             HEALTH: lambda: _health(parts),
             PROMPT: prompts,

@@ -11,13 +11,14 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from inspect import Parameter, Signature, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
+from guard.cli.options import with_parameters
 from guard.cli.running import Audit, Key, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
 from guard.processes.notes import ConsoleNote, find_console, find_running
@@ -277,7 +278,7 @@ def by_api(
         del own["api"]
 
         @wraps(command)
-        def run(**values: Any) -> None:
+        def act(**values: Any) -> None:
             of = {name: values.pop(name) for name in options}
             transport = connect_api(
                 console=of["console"],
@@ -290,10 +291,7 @@ def by_api(
             )
             command(AdminApi(transport, of["tenant"], frozenset(operations)), **values)
 
-        every = [*own.values(), *options.values()]
-        every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in every]
-        vars(run)["__signature__"] = Signature(every)
-        run.__annotations__ = {one.name: one.annotation for one in every}
+        run = with_parameters(act, [*own.values(), *options.values()])
         setattr(run, OPERATIONS, operations)
         return run
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from guard.cli.options import takes_settings
 from guard.cli.outcome import Code, given_input
 from guard.settings import Settings, load_settings
 
@@ -17,19 +18,11 @@ if TYPE_CHECKING:
     from guard.runtime.doctor_checks import Checked
 
 
+@takes_settings(
+    *("policy", "reverse", "forward", "redis", "durability", "admin", "models", "ca"),
+    *("authorization_server", "listen", "server", "credentials"),
+)
 def doctor(
-    policy: Annotated[list[Path] | None, typer.Option("--policy", "-p")] = None,
-    reverse: Annotated[list[str] | None, typer.Option("--reverse", "-r")] = None,
-    forward: Annotated[list[str] | None, typer.Option("--forward", "-f")] = None,
-    redis: Annotated[str | None, typer.Option()] = None,
-    durability: Annotated[str | None, typer.Option()] = None,
-    admin: Annotated[str | None, typer.Option()] = None,
-    models: Annotated[Path | None, typer.Option()] = None,
-    ca: Annotated[Path | None, typer.Option()] = None,
-    authorization_server: Annotated[list[str] | None, typer.Option()] = None,
-    listen: Annotated[list[str] | None, typer.Option("--listen", "-l")] = None,
-    server: Annotated[list[str] | None, typer.Option("--server", "-s")] = None,
-    credentials: Annotated[Path | None, typer.Option()] = None,
     config: Annotated[Path | None, typer.Option(help="As for `guard run`.")] = None,
     envoy: Annotated[
         str | None,
@@ -40,6 +33,7 @@ def doctor(
         typer.Option(help="HOST:PORT that must be out of reach here; for where agents run."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    **given: Any,
 ) -> None:
     """Check ports, authority, Redis, policy, models, clock and direct egress, and say what to do.
 
@@ -48,11 +42,6 @@ def doctor(
 
     Example: guard doctor -p policies/default.yaml -f 127.0.0.1:8080 --direct 1.1.1.1:443
     """
-    given = {
-        key: value
-        for key, value in locals().items()
-        if key not in {"config", "direct", "as_json", "envoy"}
-    }
     with given_input():
         settings = load_settings(config, **given)
         found = asyncio.run(_all(settings, direct or []))

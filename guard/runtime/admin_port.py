@@ -20,7 +20,7 @@ import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -55,12 +55,6 @@ class HealthReport:
     ready: bool
     stages: Mapping[str, str] = field(default_factory=dict)
     """Problem of each failing stage; empty where all is well."""
-
-
-class Registered(Protocol):
-    """Source of metrics."""
-
-    registry: CollectorRegistry
 
 
 class PromptChannel:
@@ -106,7 +100,7 @@ class AdminServer:
     Args:
         host: address to listen on.
         port: 0 chooses a free one; see :attr:`port`.
-        metrics: whose registry ``/metrics`` shows.
+        registry: metrics that ``/metrics`` shows.
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
         prompts: takes what users typed; the one endpoint that needs a credential.
         listener: a socket that listens there already.
@@ -119,7 +113,7 @@ class AdminServer:
         self,
         host: str,
         port: int,
-        metrics: Registered,
+        registry: CollectorRegistry,
         health: Callable[[], HealthReport],
         prompts: Prompts | None = None,
         *,
@@ -127,7 +121,7 @@ class AdminServer:
     ) -> None:
         self._health = health
         self._prompts = prompts
-        self._metrics = make_wsgi_app(metrics.registry)
+        self._metrics = make_wsgi_app(registry)
         self._server = self._listening(host, port, listener)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="guard-admin", daemon=True

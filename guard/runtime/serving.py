@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.core.metrics import (
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
     from cryptography.x509 import Certificate
 
+    from guard.pep.lean.pep import LeanPep
+    from guard.pep.mitm.master import MitmPep
     from guard.pipeline.guard import Guard
 
 BEAT_SECONDS: Final = 0.1
@@ -67,26 +69,6 @@ PROBE_SECONDS: Final = 1.0
 """Between two looks at a part that has failed."""
 PROMPT_SECONDS: Final = 5.0
 """Time that a front end waits until its prompt is stored, in seconds."""
-
-
-class Pep(Protocol):
-    """An enforcement point as :func:`serve` starts and ends it."""
-
-    async def open(self) -> list[str]:
-        """Listen, and return the addresses."""
-
-    async def ended(self) -> None:
-        """Wait until it has failed as a whole."""
-
-    async def drain(self, seconds: float) -> None:
-        """Stop listening, then give the calls in flight their time."""
-
-    @property
-    def held(self) -> int:
-        """Bytes of unfinished messages and of answers that clients have yet to read."""
-
-    async def close(self) -> None:
-        """End every connection."""
 
 
 def _client_authorities(parts: Parts) -> list[Certificate]:
@@ -248,14 +230,16 @@ def _admin_server(
         return AnswerServer(settings.pulse, answers | siblings)
     return AdminServer(
         *settings.admin_address,
-        parts.metrics,
+        parts.metrics.registry,
         lambda: _health(parts),
         prompts,
         listener=next(iter(sockets.get(ADMIN, ())), None),
     )
 
 
-def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:
+def _peps(
+    settings: Settings, parts: Parts, directory: Path, sockets: Sockets
+) -> list[LeanPep | MitmPep]:
     """Return the enforcement points of every listener.
 
     Raises:
@@ -268,7 +252,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
     is_fronted = bool(settings.listen)
-    peps: list[Pep] = []
+    peps: list[LeanPep | MitmPep] = []
     if settings.listeners:
         tls = None
         if not is_fronted and (authorities := _client_authorities(parts)):
@@ -310,7 +294,7 @@ def _mitm(
     trust: Path | None,
     credentials: Mapping[str, WriteCredential],
     sockets: Sockets,
-) -> Pep:
+) -> MitmPep:
     """Return mitmproxy, which serves forward listeners."""
     # mitmproxy takes most of a start; a guard without a wire does without it.
     from guard.credentials.authority import ensure_authority

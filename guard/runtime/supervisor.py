@@ -205,7 +205,7 @@ class Supervisor:
             self._reports = WorkerReports(self._serving, len(self._slots))
             self._admin = AdminServer(
                 *self._settings.admin_address,
-                self._reports,
+                self._reports.registry,
                 self._reports.health,
                 self._reports.prompt,
             )

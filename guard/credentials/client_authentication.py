@@ -202,8 +202,8 @@ class ClientCertificates:
         return None
 
 
-def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
-    """Return the proofs that a credentials file asks for; none where there is no file.
+def load_proofs(path: Path, now: Callable[[], float]) -> list[Proof]:
+    """Return the proofs that a credentials file asks for.
 
     The file's keys are principals with the sha256 of their secrets; its tables ``[tokens]`` and
     ``[client_certificates]`` are :class:`TokenTable` and :class:`CertificateTable`, and
@@ -212,8 +212,6 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     Raises:
         GuardError: the file or one it names cannot be read, or a value is wrong.
     """
-    if path is None:
-        return []
     values = _read(path)
     tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
     if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
@@ -241,14 +239,14 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     return proofs
 
 
-def load_tenants(path: Path | None) -> Tenants | None:
+def load_tenants(path: Path) -> Tenants | None:
     """Return the tenants that a credentials file names, None where all principals are of one.
 
     Raises:
         GuardError: the file cannot be read, or a table is wrong.
     """
-    tables = None if path is None else _read(path).get("tenants")
-    if path is None or tables is None:
+    tables = _read(path).get("tenants")
+    if tables is None:
         return None
     try:
         return Tenants(TABLES.validate_python(tables))
@@ -256,14 +254,12 @@ def load_tenants(path: Path | None) -> Tenants | None:
         raise _wrong(path, error, "tenants.") from None
 
 
-def load_digests(path: Path | None) -> dict[str, str]:
+def load_digests(path: Path) -> dict[str, str]:
     """Return sha256 digests by name, from a file that may hold nothing else.
 
     Raises:
         GuardError: the file cannot be read or a value is not a sha256 in hex.
     """
-    if path is None:
-        return {}
     try:
         return _ENTRIES.validate_python(_read(path))
     except ValidationError as error:

@@ -25,6 +25,7 @@ from guard.core.policy import EgressLimits
 from guard.credentials.key_ring import KeyWatch, key_id, signer_of
 from guard.credentials.label_key import audit_key_path, recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
+from guard.environment import say
 from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
@@ -398,7 +399,7 @@ async def _retain(settings: Settings, parts: Parts) -> None:
                     retention.removed(fields)
             except (AuditError, OSError) as error:
                 parts.metrics.count(ERRORS, "audit")
-                sys.stderr.write(f"guard: the audit log is kept as it is: {error}\n")
+                say(f"the audit log is kept as it is: {error}")
             await asyncio.sleep(RETAIN_SECONDS)
 
 
@@ -416,7 +417,7 @@ async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:
                     one.use(keys)
             except GuardError as error:
                 parts.metrics.count(ERRORS, OTHER)
-                sys.stderr.write(f"guard: {error}; the keys before stay in use\n")
+                say(f"{error}; the keys before stay in use")
         await asyncio.sleep(KEY_SECONDS)
 
 

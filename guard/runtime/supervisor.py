@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.label_key import fallback_key, label_key_path
+from guard.environment import say
 from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
     Sockets,
@@ -157,7 +158,7 @@ class Supervisor:
         except DirectoryInUseError as error:
             if self._settings.data is not None or fsync:
                 raise
-            sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
+            say(f"{error}; this run keeps its state in memory")
             data, redis = None, EmbeddedRedis().begin()
         self._settings = self._settings.model_copy(update={"data": data})
         return redis
@@ -174,8 +175,7 @@ class Supervisor:
         if self._redis is not None:
             found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"
             kept = f", kept in {self._settings.data}" if self._settings.data else ""
-            sys.stderr.write(f"guard: the state is at {url}{kept}; {found}\n")
-            sys.stderr.flush()
+            say(f"the state is at {url}{kept}; {found}")
         return note
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -369,17 +369,11 @@ def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:
     """Hand one of our modules its settings; one that has died needs none."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
-            process.stdin.write(non_default_settings(settings) + b"\n")
+            # What is not the default: a worker that takes over may be of another version, and not
+            # know every setting that there is.
+            process.stdin.write(settings.model_dump_json(exclude_defaults=True).encode() + b"\n")
         with suppress(BrokenPipeError):
             process.stdin.close()
-
-
-def non_default_settings(settings: Settings) -> bytes:
-    """Return the settings that are not the default, as one line of JSON.
-
-    A worker that takes over may be of another version, and not know every setting that there is.
-    """
-    return settings.model_dump_json(exclude_defaults=True).encode()
 
 
 def _beside_key(label_key: Path | None, directory: Path) -> Path | None:

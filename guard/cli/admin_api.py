@@ -69,18 +69,6 @@ class ByConsole:
             msg = f"the console at {self.note.url} does not answer ({type(error).__name__})"
             raise GuardError(f"{msg}; --redis with --label-key acts on the state itself") from error
 
-    def writing(self, server: str, secret: Path | None) -> ByConsole:
-        """Return the way by which repairs are written: with what the console was given.
-
-        Raises:
-            InputError: a secret is named, which is not sent anywhere.
-        """
-        del server
-        if secret is not None:
-            msg = "the console writes as whom `--console-memory-secret` says; leave --as out"
-            raise InputError(msg)
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
@@ -117,10 +105,6 @@ class InProcess:
             acted, key = partial(act, log), self.label_key
             return act_on(self.redis, acted, label_key=key, timeout=SECONDS)
 
-    def writing(self, server: str, secret: Path | None) -> InProcess:
-        """Return the way by which repairs are written through a listener, as a principal."""
-        return replace(self, server=server, secret=secret)
-
 
 @dataclass(frozen=True, slots=True)
 class AdminApi:
@@ -156,8 +140,19 @@ class AdminApi:
         return self._asked("POST", path, values, body)
 
     def writing(self, server: str, secret: Path | None) -> AdminApi:
-        """Return it with a listener through which repairs are written."""
-        return replace(self, transport=self.transport.writing(server, secret))
+        """Return it with a listener through which repairs are written; a console has its own.
+
+        Raises:
+            InputError: a secret is named, which is not sent to a console.
+        """
+        if isinstance(self.transport, InProcess):
+            transport = replace(self.transport, server=server, secret=secret)
+            return replace(self, transport=transport)
+        if secret is not None:
+            raise InputError(
+                "the console writes as whom `--console-memory-secret` says; leave --as out"
+            )
+        return self
 
     def _asked(self, method: str, path: str, values: dict[str, object], body: Any) -> Any:
         if f"{method} {path}" not in self.operations:

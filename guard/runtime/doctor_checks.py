@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import ssl
 import time
 from contextlib import suppress

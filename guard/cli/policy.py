@@ -303,15 +303,14 @@ def list_shipped() -> None:
 
     Example: guard policies list
     """
-    from rich.table import Table
-
+    from guard.cli.terminal import show_table
     from guard.policy.inheritance import load_file
 
-    table = Table("name", "revision", "what it is", box=None)
+    rows = []
     for name in builtin_policies():
         content = load_file(Path(f"{BUILTIN}{name}")).content
-        table.add_row(f"{BUILTIN}{name}", str(content.revision), content.description)
-    Console(width=None if sys.stdout.isatty() else 160, **_TEXT).print(table)
+        rows.append((f"{BUILTIN}{name}", content.revision, content.description))
+    show_table(("name", "revision", "what it is"), rows)
 
 
 def show_shipped(

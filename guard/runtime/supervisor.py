@@ -16,12 +16,11 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.credentials.key_ring import open_signed_log
 from guard.credentials.label_key import fallback_key, label_key_path
 from guard.environment import say
 from guard.processes.child_process import start_python
@@ -237,7 +236,6 @@ class Supervisor:
             self._pass_on_hangup()
             self._replace_workers()
             self._announce()
-            _import_the_rest()
             time.sleep(POLL_SECONDS)
         return self._stop_workers()
 
@@ -351,18 +349,10 @@ class Supervisor:
 
     def _note(self, event: str, fields: dict[str, Json]) -> None:
         """Write an audit line about something other than a call, and say it on stderr."""
-        from guard.credentials.key_ring import open_signed_log
-
         with closing(open_signed_log(self._settings.audit, self._settings.audit_key)) as audit:
             audit.event(event, fields)
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
-
-
-@cache
-def _import_the_rest() -> None:
-    """Import what is seldom needed, while the workers start: an upgrade may replace the files."""
-    import_module("guard.credentials.key_ring")
 
 
 def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp import ClientSession, types
+from mcp.server.fastmcp.server import StreamableHTTPASGIApp
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
 
 ENDPOINT: Final = "/mcp"
 MARK: Final = "__"
@@ -242,17 +242,6 @@ async def _not_subscribed(request: types.SubscribeRequest | types.UnsubscribeReq
     raise McpError(types.ErrorData(code=REFUSED, message=message))
 
 
-class _Endpoint:
-    """The manager as an ASGI application, which Starlette serves at one path for any method."""
-
-    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
-        self._manager = manager
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; the manager refuses methods that the protocol does not have."""
-        await self._manager.handle_request(scope, receive, send)
-
-
 def application(servers: Mapping[str, str], hosts: Sequence[str]) -> Starlette:
     """Return the endpoint as an ASGI application; every other path is not found.
 
@@ -270,4 +259,6 @@ def application(servers: Mapping[str, str], hosts: Sequence[str]) -> Starlette:
         async with manager.run():
             yield
 
-    return Starlette(routes=[Route(ENDPOINT, endpoint=_Endpoint(manager))], lifespan=running)
+    return Starlette(
+        routes=[Route(ENDPOINT, endpoint=StreamableHTTPASGIApp(manager))], lifespan=running
+    )

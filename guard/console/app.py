@@ -112,7 +112,6 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def _following(self, app: Starlette) -> AsyncIterator[None]:
-        del app
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(one) for one in (self.feed.follow(), self._watch())]
         try:
@@ -178,12 +177,10 @@ class Console:
 
     async def metrics(self, request: Request) -> Response:
         """Return the console's metrics, for a Prometheus with a viewer's secret."""
-        del request
         return Response(self._actions.metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     async def description(self, request: Request) -> Response:
         """Return the OpenAPI document."""
-        del request
         return JSONResponse(openapi(self.pages))
 
     async def static(self, request: Request) -> Response:
@@ -192,7 +189,6 @@ class Console:
 
     async def icon(self, request: Request) -> Response:
         """Return the icon where browsers look for one."""
-        del request
         return self._file("console.svg")
 
     def _file(self, name: str) -> Response:

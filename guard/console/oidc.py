@@ -112,8 +112,9 @@ class OpenIdConnect:
             app = self._app(await self._description())
             begun = await app.create_authorization_url(self._redirect())
         except (AuthlibBaseError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            msg = f"the identity provider `{self.name}` does not answer as one: try later"
-            raise SignInError(msg) from error
+            raise SignInError(
+                f"the identity provider `{self.name}` does not answer as one: try later"
+            ) from error
         cookie = secrets.token_urlsafe(32)
         self._begun[_digest(cookie)] = self._now() + PENDING_SECONDS, app, begun
         while len(self._begun) > PENDING:
@@ -143,8 +144,9 @@ class OpenIdConnect:
         try:
             claims = await self._claims(app, begun, answer["code"])
         except (AuthlibBaseError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            msg = f"the identity provider's answer is not sound ({type(error).__name__})"
-            raise SignInError(msg) from error
+            raise SignInError(
+                f"the identity provider's answer is not sound ({type(error).__name__})"
+            ) from error
         return self._person(claims)
 
     async def _claims(self, app: Any, begun: Mapping[str, str], code: str) -> dict[str, Any]:

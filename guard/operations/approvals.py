@@ -244,8 +244,9 @@ class ApprovalActions:
         """Refuse, before the audit line, an answer that the store would refuse."""
         policy = self.deployment.policy()
         if policy is not None and asked.policy not in {policy.digest, candidate}:
-            msg = "the policy has changed since: deny this, and have the agent ask again"
-            raise GuardError(msg)
+            raise GuardError(
+                "the policy has changed since: deny this, and have the agent ask again"
+            )
         try:
             Approvals.check(asked, at, person.approver)
         except ValueError as error:

@@ -19,8 +19,7 @@ from guard.operations.approvals import (
     grouped_requests,
     request_document,
 )
-from guard.operations.deployment import Body, Role
-from guard.provenance.approvals import Scope
+from guard.operations.deployment import Role
 from guard.provenance.questions import Answer
 
 if TYPE_CHECKING:
@@ -48,14 +47,9 @@ AT_ONCE: Final = 50
 """Maximum number of requests that one form answers."""
 
 
-class AnswerBody(Body):
-    """An answer to a request."""
+class AnswerBody(Decided):
+    """An answer to a request, and to others."""
 
-    answer: Answer
-    scope: Scope = Scope.PRINCIPAL
-    seconds: int = Field(default=0, ge=0)
-    limit: str = Field(default="", pattern=r"^(\d{1,12}(\.\d{1,6})?)?$")
-    """Highest amount of a remembered payment, in the currency of this one."""
     alike: tuple[str, ...] = Field(default=(), max_length=AT_ONCE)
     """Further requests of the tenant with the same answer, by decision id."""
     whole_errand: bool = False
@@ -156,7 +150,6 @@ class ApprovalResources:
     async def answer(self, call: Call) -> Any:
         """Answer a request, and those that the person has answered alike."""
         body, tenant, decision = call.body, call.path["tenant"], call.path["decision"]
-        given = Decided(body.answer, body.scope, body.seconds, body.limit)
         released, failed = False, list[str]()
         others = list(body.alike)
         if body.whole_errand:
@@ -164,7 +157,7 @@ class ApprovalResources:
             others += (await self.actions.of_errand(tenant, asked))[:AT_ONCE]
         for one in dict.fromkeys((decision, *others)):
             try:
-                asked = await self.actions.answer(call.person, tenant, one, given)
+                asked = await self.actions.answer(call.person, tenant, one, body)
                 released = released or asked.released
             except (StateError, AuditError):
                 raise

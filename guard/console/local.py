@@ -19,7 +19,7 @@ from guard.console.access import SignedIn
 from guard.console.approvals import ApprovalResources
 from guard.console.incidents import IncidentResources
 from guard.console.memory import MemoryResources
-from guard.console.routes import Call, Page, PagesOf, failure
+from guard.console.routes import Call, Page, Resource, failure
 from guard.core.errors import GuardError
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment, Person, Role
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def shared_resources(
     actions: ApprovalActions, memory: MemoryActions, repairs: Repairs
-) -> tuple[PagesOf, ...]:
+) -> list[Resource]:
     """Return the resources that need no console."""
     deployment = actions.deployment
 
@@ -43,11 +43,11 @@ def shared_resources(
         named = call.query.get("tenant", "")
         return [named] if named else await deployment.tenants()
 
-    return (
-        ApprovalResources(actions, tenants),
-        IncidentResources(IncidentActions(deployment, repairs), tenants),
-        MemoryResources(memory, tenants),
-    )
+    return [
+        *ApprovalResources(actions, tenants).table(),
+        *IncidentResources(IncidentActions(deployment, repairs), tenants).table(),
+        *MemoryResources(memory, tenants).table(),
+    ]
 
 
 def local_api(deployment: Deployment, write: Writer, servers: tuple[str, ...]) -> list[Page]:
@@ -61,7 +61,7 @@ def local_api(deployment: Deployment, write: Writer, servers: tuple[str, ...]) -
     # Requests and incidents record whether two persons are needed; no policy is known here.
     repairs = Repairs(servers, write, lambda: False)
     parts = shared_resources(ApprovalActions(deployment), MemoryActions(deployment), repairs)
-    return [page for part in parts for one in part.table() for page in one.pages()]
+    return [page for one in parts for page in one.pages()]
 
 
 async def answered(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from guard.console.oidc import OidcTable
 from guard.core.errors import InputError
 from guard.credentials.certificates import read_authorities
 from guard.credentials.client_authentication import ClientCertificates
-from guard.operations.deployment import Person, Role
+from guard.operations.deployment import Body, Person, Role
 from guard.settings import read_secret
 
 if TYPE_CHECKING:
@@ -23,20 +23,16 @@ if TYPE_CHECKING:
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class PersonEntry(BaseModel):
+class PersonEntry(Body):
     """Table ``[people.NAME]``: somebody with a secret."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     secret: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
     """SHA-256 of the secret, in hex."""
     roles: tuple[Role, ...]
 
 
-class CertificateTable(BaseModel):
+class CertificateTable(Body):
     """Table ``[certificates]``: people whose browser shows a certificate (RFC 8446, 4.3.2)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     authorities: Path
     """PEM file of the authorities that they come from, beside the people file."""
@@ -44,10 +40,8 @@ class CertificateTable(BaseModel):
     """Roles by name: the first URI, else mail address, else DNS name in the certificate."""
 
 
-class PeopleFile(BaseModel):
+class PeopleFile(Body):
     """The whole file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     people: dict[str, PersonEntry] = Field(default_factory=dict)
     oidc: OidcTable | None = None

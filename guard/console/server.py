@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from guard.console.access import LOOPBACK
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
@@ -50,7 +51,6 @@ CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 _WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ShowsCertificate(HttpToolsProtocol):

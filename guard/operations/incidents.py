@@ -77,9 +77,6 @@ Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
 TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
 """Saves something with a tool through the guard; takes the tool's name and its arguments."""
 
-GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
-"""The texts of :class:`Given`."""
-
 
 class Given(Body):
     """Selection that an incident is opened from; every given field must hold of a save."""
@@ -105,12 +102,8 @@ class Given(Body):
 
     def named(self) -> dict[str, str]:
         """Return what was given."""
-        found = {name: str(getattr(self, name)) for name in GIVEN if getattr(self, name)}
-        if self.since:
-            found["since"] = str(self.since)
-        if self.until:
-            found["until"] = str(self.until)
-        return found
+        given = self.model_dump(include=Given.model_fields.keys())
+        return {name: str(value) for name, value in given.items() if value}
 
 
 class IncidentOperator:

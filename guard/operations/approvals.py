@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from guard.core.errors import GuardError, InputError
+from guard.core.errors import GuardError
 from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
-from guard.operations.deployment import Body, ConsoleMetrics, Deployment, OfTenant, Person
+from guard.operations.deployment import Body, ConsoleMetrics, Deployment, HexText, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator, Remembered
 from guard.operations.tool_answers import UNMAPPED
@@ -81,7 +81,7 @@ class Decided(Body):
 class Revocation(OfTenant):
     """Remembered answer that is revoked."""
 
-    mark: str
+    mark: HexText
 
 
 class OfPrincipal(OfTenant):
@@ -295,10 +295,7 @@ class ApprovalActions:
         Raises:
             GuardError: no answer has this mark.
         """
-        try:
-            wanted = bytes.fromhex(given.mark)
-        except ValueError as error:
-            raise InputError("a mark is hexadecimal") from error
+        wanted = bytes.fromhex(given.mark)
         with self.deployment.recorded(EVENT, person, answer="revoked", mark=given.mark):
             if not wanted or not await self._labels(given.tenant).revoke_remembered(wanted):
                 raise GuardError("no answer is remembered under this mark; it may have ended")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -112,6 +112,10 @@ class Person:
 
 
 ERROR_CHARACTERS: Final = 200
+
+
+HexText = Annotated[str, Field(pattern=r"^([0-9a-fA-F]{2})*$")]
+"""Bytes in hex digits."""
 
 
 class Body(BaseModel):

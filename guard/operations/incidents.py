@@ -102,7 +102,7 @@ class Given(Body):
 
     def named(self) -> dict[str, str]:
         """Return what was given."""
-        given = self.model_dump(include=Given.model_fields.keys())
+        given = self.model_dump(include={*Given.model_fields})
         return {name: str(value) for name, value in given.items() if value}
 
 

@@ -246,6 +246,7 @@ def grouped(
 
 def main() -> int:
     """Rehearse the job on standard input; return the exit code."""
+    document: dict[str, Any]
     try:
         document = {"result": rehearse(Job.model_validate_json(sys.stdin.readline()))}
     except (GuardError, OSError) as error:

@@ -86,7 +86,7 @@ class InProcess:
 
     def asked(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx.Response:
         """Return the answer to one request."""
-        from guard.console.local import answered, local_api
+        from guard.console.resources import answered, local_api
         from guard.operations.deployment import Deployment
         from guard.runtime.mcp_client.memory_writer import memory_writer
         from guard.telemetry.audit_log import NoAuditLog

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from guard.console.access import COOKIE
 from guard.console.authorization import PUBLIC, AuthorizationMiddleware
 from guard.console.decisions import DecisionIndex, Feed
-from guard.console.local import shared_resources
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
+from guard.console.resources import shared_resources
 from guard.console.routes import Page, failure, number, openapi
 from guard.console.sign_in import SignIn, SignInPages
 from guard.console.templating import Templates, minute

@@ -1,7 +1,7 @@
 """Resources of the console: one handler each, shown as JSON or as a page.
 
 The same table serves browsers, programs and commands where no console runs
-(``guard/console/local.py``), so this module needs no templates.
+(``guard/console/resources.py``), so this module needs no templates.
 
 OpenAPI document of the console's API, made from the table of routes.
 """

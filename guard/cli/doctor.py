@@ -45,7 +45,10 @@ def doctor(
     with given_input():
         settings = load_settings(config, **given)
         found = asyncio.run(_all(settings, direct or []))
-        found += _front(settings, envoy) if envoy else []
+        if envoy:
+            from guard.runtime.envoy_checks import check_envoy
+
+            found += check_envoy(envoy, settings.listen, servers=len(settings.server))
     failed = any(one.status == "fail" for one in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [asdict(one) for one in found]}))
@@ -58,28 +61,16 @@ def doctor(
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     from guard.runtime import doctor_checks as checks
-    from guard.runtime.extension_checks import (
-        check_classifiers,
-        check_detection,
-        check_extensions,
-    )
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
-    found += [*check_extensions(), *check_classifiers()]
+    found += [*checks.check_extensions(), *checks.check_classifiers()]
     found += [*checks.check_ports(settings), *checks.check_principals(settings)]
     found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)
     found += redis
-    found.append(await check_detection(settings))
+    found.append(await checks.check_detection(settings))
     if not any(one.name == "clock" for one in redis):
         found.append(checks.check_clock())
     if settings.forward:
         found += checks.check_authority(settings.authority, checks.environment())
     return [*found, *(await checks.check_direct(direct))]
-
-
-def _front(settings: Settings, source: str) -> list[Checked]:
-    """Check the configuration of the Envoy in front."""
-    from guard.runtime.envoy_checks import check_envoy
-
-    return check_envoy(source, settings.listen, servers=len(settings.server))

@@ -17,8 +17,7 @@ from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
 from guard.operations.deployment import Body, ConsoleMetrics, Deployment, HexText, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import LabelOperator, Remembered
-from guard.operations.tool_answers import UNMAPPED
+from guard.operations.labels import UNMAPPED, LabelOperator, Remembered
 from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import ApprovalRequest, Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass, Pause

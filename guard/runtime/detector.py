@@ -18,7 +18,7 @@ from guard.credentials.label_key import audit_key_path, label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
 from guard.processes.child_process import serve_for_supervisor
-from guard.processes.worker_files import DetectionFiles
+from guard.processes.workers import DetectionFiles
 from guard.store.store import RedisSessionStore
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.processes.worker_files import last_words, ready_file, ready_line
+from guard.processes.workers import last_words, ready_file, ready_line
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file

@@ -33,8 +33,15 @@ from guard.processes.listening_ports import (
     open_sockets,
 )
 from guard.processes.notes import RunNote
-from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
-from guard.processes.worker_slot import Launch, Replacement, Worker, WorkerSlot
+from guard.processes.workers import (
+    DetectionFiles,
+    Launch,
+    Replacement,
+    Worker,
+    WorkerSlot,
+    ready_file,
+    ready_line,
+)
 from guard.settings import EMBEDDED, MEMORY, Durability, Settings
 from guard.store.embedded import DirectoryInUseError, EmbeddedRedis
 

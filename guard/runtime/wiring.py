@@ -51,7 +51,7 @@ from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
 from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
-from guard.processes.worker_files import DetectionFiles
+from guard.processes.workers import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
 from guard.settings import EMBEDDED, Settings, child_environment, models_directory

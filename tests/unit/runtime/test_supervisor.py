@@ -7,7 +7,7 @@ import pytest
 
 from guard.processes import worker_slot
 from guard.processes.child_process import Heartbeat
-from guard.processes.worker_slot import Replacement, WorkerSlot
+from guard.processes.workers import Replacement, WorkerSlot
 
 
 class Process:

@@ -17,12 +17,14 @@ from guard.credentials.key_ring import load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path
 from guard.processes.notes import RunNote, find_running
 from guard.provenance.seal import Seal
-from guard.settings import Durability, load_settings
+from guard.settings import EMBEDDED, Durability, load_settings, models_directory
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from guard.core.ports import Detector
 
 
 ResultT = TypeVar("ResultT")
@@ -149,6 +151,33 @@ def on_record(
         typer.echo(f"guard: {nothing}", err=True)
     with closing(open_signed_log(audit, key)) as log:
         yield log
+
+
+def shipped_detectors(models: Path | None) -> Sequence[Detector]:
+    """Return every detector of live traffic, with the models of a directory or the shipped ones.
+
+    Raises:
+        GuardError: a model cannot be used.
+    """
+    # Here: loading the model runtime takes longer than most commands.
+    from guard.detectors import DetectorResources, create_detectors
+    from guard.inference.onnx import load_models
+    from guard.inference.text_classifier import load_classifiers
+
+    runners = load_models(models or models_directory())
+    return create_detectors(DetectorResources(runners, load_classifiers()))
+
+
+@contextmanager
+def redis_url(redis: str) -> Iterator[str]:
+    """Yield a URL of Redis: the given one, or that of an embedded one for this command alone."""
+    from guard.store.embedded import EmbeddedRedis
+
+    if redis != EMBEDDED:
+        yield redis
+        return
+    with EmbeddedRedis() as server:
+        yield server.url
 
 
 def now() -> float:

@@ -250,6 +250,31 @@ class KeyWatch:
         return keys
 
 
+def key_watches(
+    label_key: Path,
+    seal: Seal,
+    audit_key: Path | None,
+    audit: AuditLogFile | NoAuditLog,
+    now: Callable[[], float],
+) -> list[KeyWatch]:
+    """Return the watches of a label key and, where there is an audit log, of the one that signs it.
+
+    Args:
+        label_key: file of the label key.
+        seal: what it seals with.
+        audit_key: file of the key that signs the log; left out, one in the user's state directory.
+        audit: the log.
+        now: seconds since the epoch.
+    """
+    found = [KeyWatch(label_key, "label key", seal.rotate, now)]
+    if isinstance(audit, AuditLogFile):
+        path = audit_key or audit_key_path()
+        found.append(
+            KeyWatch(path, "audit key", lambda keys: audit.use_signer(signer_of(keys)), now)
+        )
+    return found
+
+
 def _read(entry: dict[str, Any], own: RingKey) -> RingKey:
     if entry["id"] == own.id:
         key = b"" if entry.get("retired") else own.key

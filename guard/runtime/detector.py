@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.client_authentication import load_tenants
-from guard.credentials.key_ring import KeyWatch, load_seal, open_signed_log, signer_of
-from guard.credentials.label_key import audit_key_path, label_key_path
+from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log
+from guard.credentials.label_key import label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
 from guard.processes.child_process import serve_for_supervisor
@@ -48,12 +48,7 @@ async def serve(settings: Settings, redis: str, key: Path | None, files: Detecti
     if settings.credentials is not None:
         known = load_tenants(settings.credentials)
         tenants = sorted({*tenants, *(known.names if known is not None else ())})
-    watches = [KeyWatch(path, "label key", seal.rotate, _WALL)]
-    if settings.audit is not None:
-        audit_key = settings.audit_key or audit_key_path()
-        watches.append(
-            KeyWatch(audit_key, "audit key", lambda keys: audit.use_signer(signer_of(keys)), _WALL)
-        )
+    watches = key_watches(path, seal, settings.audit_key, audit, _WALL)
     try:
         await _judge(store, seal, tenants, (audit, watches), files)
     finally:

@@ -22,8 +22,8 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.core.policy import EgressLimits
-from guard.credentials.key_ring import KeyWatch, key_id, signer_of
-from guard.credentials.label_key import audit_key_path, recording_key_path
+from guard.credentials.key_ring import KeyWatch, key_id, key_watches
+from guard.credentials.label_key import recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.environment import say
 from guard.memory.pins import Pins
@@ -365,20 +365,16 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
     )
 
 
-def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWatch, ...]:
+def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> list[KeyWatch]:
     """Return what has the parts use the keys of their rings as they change."""
     now = WallClock.now
-    found = [KeyWatch(label_key_file(settings, confdir), "label key", parts.seal.rotate, now)]
-    if settings.audit is not None:
-        path = settings.audit_key or audit_key_path()
-        found.append(
-            KeyWatch(path, "audit key", lambda keys: parts.audit.use_signer(signer_of(keys)), now)
-        )
+    label_key = label_key_file(settings, confdir)
+    found = key_watches(label_key, parts.seal, settings.audit_key, parts.audit, now)
     for one in parts.recorders:
         if isinstance(one, RecordingWriter):
             path = settings.record_key or recording_key_path()
             found.append(KeyWatch(path, "recording key", one.use_keys, now))
-    return tuple(found)
+    return found
 
 
 async def _retain(settings: Settings, parts: Parts) -> None:

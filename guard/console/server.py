@@ -23,8 +23,7 @@ from guard.console.access import LOOPBACK
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
-from guard.console.people import People, load_people
-from guard.console.sign_in import SignIn, ways_to_sign_in
+from guard.console.sign_in import People, SignIn, load_people, ways_to_sign_in
 from guard.console.webhooks import Webhooks, load_hooks, notifier
 from guard.core.errors import GuardError, InputError
 from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log

@@ -27,12 +27,11 @@ import httpx
 from pydantic import Field
 
 from guard.console.access import is_private_in_transit
-from guard.console.people import read_table
 from guard.core.errors import AuditError, InputError
 from guard.environment import inherited
 from guard.operations.deployment import Body
 from guard.provenance.questions import redacted
-from guard.settings import read_secret
+from guard.settings import read_secret, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

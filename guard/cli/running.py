@@ -185,6 +185,16 @@ def now() -> float:
     return time.time()  # noqa: TID251  (an operator acts at the machine's time)
 
 
+def moment(text: str) -> float:
+    """Return a time in ISO 8601 as seconds since the epoch; one without an offset is UTC.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
 def minute(at: float) -> str:
     """Return a time as UTC, to the minute."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")

@@ -31,6 +31,7 @@ from pydantic import BaseModel, Field
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy import load_policies
 from guard.policy.yaml_loader import merged_yaml
+from guard.processes.private_directories import replace_file
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
@@ -140,16 +141,6 @@ class PolicyHistory:
         if ended.returncode:
             raise GuardError(f"git: {ended.stderr.strip()[:300]}")
         return ended.stdout
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file whole, with its mode; a new one is its owner's alone."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(data)
-    if path.exists():
-        fresh.chmod(path.stat().st_mode & 0o777)
-    fresh.replace(path)
 
 
 DRAFTS: Final = 50

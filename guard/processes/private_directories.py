@@ -52,13 +52,16 @@ def check_private(directory: Path, allowed: int = PRIVATE) -> None:
         )
 
 
-def write_private(path: Path, data: bytes, *, is_new: bool = False) -> None:
+def write_private(
+    path: Path, data: bytes, *, is_new: bool = False, mode: int = PRIVATE_FILE
+) -> None:
     """Write a file that only this user may read; whoever finds it finds all of it, on the disk.
 
     Args:
         path: of the file; one that is there is replaced.
         data: its content.
         is_new: whether one that is there is left as it is instead.
+        mode: permissions of the whole file, where others may read it as well.
 
     Raises:
         OSError: it cannot be written.
@@ -70,6 +73,7 @@ def write_private(path: Path, data: bytes, *, is_new: bool = False) -> None:
             file.write(data)
             file.flush()
             os.fsync(handle)
+            os.fchmod(handle, mode)
         if not is_new:
             draft.replace(path)
             return
@@ -77,3 +81,9 @@ def write_private(path: Path, data: bytes, *, is_new: bool = False) -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file whole, with its mode; a new one is its owner's alone."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE
+    write_private(path, data, mode=mode)

@@ -63,7 +63,7 @@ SETTINGS: Final[dict[str, tuple[Any, ...]]] = {
     ),
     "console_memory_secret": (Path, "File: secret of the principal who writes repairs."),
     "models": (Path, "Model directory with its manifest (default: shipped)."),
-    "credentials": (Path, "TOML file: principal = sha256 of its proxy secret."),
+    "credentials": (Path, "TOML file: principals, and how they prove who they are."),
     "write_credentials": (Path, "TOML file: write credentials of memory stores."),
     "memory_checker": (str, "Command that looks again at writes of high memory classes."),
     "decisions": (Path, "Unix socket for `guard stdio` wrappers."),

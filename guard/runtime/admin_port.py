@@ -2,8 +2,7 @@
 
 It has a thread of its own, so that it answers while the event loop is busy.  What it shows needs no
 credential, so it must listen where only operators, front ends and the scraper reach it.  With
-several workers the supervisor serves the address and asks them by
-:mod:`guard.runtime.worker_reports`.
+several workers each answers its supervisor on a Unix socket, and the supervisor serves the address.
 
 The prompt channel is ``POST /v1/prompts``.  A front end (the application in which the user types)
 says what the user said, with a credential of its own that no agent and no tool has.  A destination
@@ -16,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -30,16 +30,17 @@ from guard.core.model import UserPrompt
 from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    Prompts = Callable[[WSGIEnvironment], tuple[HTTPStatus, dict[str, object]]]
-    """Takes what users typed: returns the answer to one request."""
 
 SOCKET_SECONDS: Final = 5
 """Seconds that a client of the admin port may take over a request."""
+WORKER: Final = "worker"
+"""Name of the server behind a Unix socket, and of its clients."""
 PROMPTS_PATH: Final = "/v1/prompts"
+FAMILIES_PATH: Final = "/families"
+"""Metrics as JSON, for the supervisor; served on a Unix socket only."""
 BODY_LIMIT: Final = 256 * 1024
 """Bytes of one prompt with its wrapping."""
 _PROMPT_FIELDS: Final = ("principal", "session", "text")
@@ -55,6 +56,13 @@ class HealthReport:
     ready: bool
     stages: Mapping[str, str] = field(default_factory=dict)
     """Problem of each failing stage; empty where all is well."""
+
+
+class Prompts(Protocol):
+    """Takes what users typed."""
+
+    def answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
+        """Return the answer to one request."""
 
 
 class PromptChannel:
@@ -104,12 +112,13 @@ class AdminServer:
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
         prompts: takes what users typed; the one endpoint that needs a credential.
         listener: a socket that listens there already.
+        posts: takes in what other workers say, by path; on a Unix socket only.
 
     Raises:
         OSError: the address cannot be bound.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the composition root passes each once, by name)
         self,
         host: str,
         port: int,
@@ -118,10 +127,14 @@ class AdminServer:
         prompts: Prompts | None = None,
         *,
         listener: socket.socket | None = None,
+        posts: Mapping[str, Callable[[bytes], Mapping[str, object]]] | None = None,
     ) -> None:
+        self._posts = posts or {}
         self._health = health
         self._prompts = prompts
+        self._registry = registry
         self._metrics = make_wsgi_app(registry)
+        self._is_workers = listener is not None and listener.family == socket.AF_UNIX
         self._server = self._listening(host, port, listener)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="guard-admin", daemon=True
@@ -158,7 +171,10 @@ class AdminServer:
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == PROMPTS_PATH and self._prompts is not None:
-            return _json(start_response, *self._prompts(environ))
+            return _json(start_response, *self._prompts.answer(environ))
+        if self._is_workers and path in self._posts:
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            return _json(start_response, HTTPStatus.OK, self._posts[path](body))
         if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             return _json(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
         if path == "/metrics":
@@ -169,6 +185,8 @@ class AdminServer:
     def _told(self, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
         if path == "/healthz":
             return HTTPStatus.OK, {"alive": True}
+        if path == FAMILIES_PATH and self._is_workers:
+            return HTTPStatus.OK, described(self._registry)
         if path == "/readyz":
             report = self._report()
             status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -193,7 +211,10 @@ class _Server(ThreadingMixIn, WSGIServer):
         listener.settimeout(0)
         self.socket = listener
         self.server_address = listener.getsockname()
-        self.server_name, self.server_port = listener.getsockname()[:2]
+        if listener.family == socket.AF_UNIX:
+            self.server_name, self.server_port = WORKER, 0
+        else:
+            self.server_name, self.server_port = listener.getsockname()[:2]
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -202,6 +223,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     timeout = SOCKET_SECONDS
+
+    def setup(self) -> None:
+        """Give the client an address where it has none, behind a Unix socket."""
+        self.client_address = self.client_address or (WORKER, 0)
+        super().setup()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
         """Scrapes are not logged."""
@@ -219,6 +245,20 @@ def prompt_length(environ: WSGIEnvironment) -> int:
     if int(length) > BODY_LIMIT:
         raise MessageError("body_too_large", f"a prompt has at most {BODY_LIMIT} bytes", status=413)
     return int(length)
+
+
+def described(registry: CollectorRegistry) -> dict[str, object]:
+    """Return all metrics as JSON, for :mod:`guard.runtime.worker_reports`."""
+    families = [
+        {
+            "name": family.name,
+            "kind": family.type,
+            "help": family.documentation,
+            "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
+        }
+        for family in registry.collect()
+    ]
+    return {"families": families}
 
 
 def _prompt(environ: WSGIEnvironment) -> tuple[str, str, UserPrompt]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import pickle
 import signal
 import socket
 import sys
@@ -30,18 +29,11 @@ from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.processes.workers import last_words, ready_file, ready_line
-from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel
+from guard.processes.workers import control_socket, last_words, ready_file, ready_line
+from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
-from guard.runtime.worker_reports import (
-    FAMILIES,
-    HEALTH,
-    PROMPT,
-    AnswerServer,
-    Siblings,
-    sibling_answers,
-)
+from guard.runtime.worker_reports import Siblings, posts
 from guard.settings import UNIX, Settings, read_secret
 from guard.store.pin_records import PinOperator
 from guard.store.trials import TrialStore
@@ -164,7 +156,7 @@ async def serve(
         addresses = [address for pep in peps for address in await pep.open()]
         if deciding is not None:
             await deciding.start()
-        _announce(addresses, admin, parts)
+        _announce(addresses, admin, parts, settings)
         _collect_seldom()
         if pulse:
             # Last: the supervisor does not replace a worker that could not start.
@@ -181,9 +173,8 @@ async def serve(
             task.cancel()
         admin.close()
         if settings.workers > 1 and settings.pulse is not None:
-            last_words(settings.pulse).write_bytes(
-                pickle.dumps([*parts.metrics.registry.collect()])
-            )
+            words = json.dumps(described(parts.metrics.registry))
+            last_words(settings.pulse).write_text(words, encoding="ascii")
         if deciding is not None:
             deciding.close()
         await parts.store.aclose()
@@ -216,26 +207,26 @@ def _watches(settings: Settings, parts: Parts, confdir: Path) -> list[Coroutine[
 
 def _admin_server(
     settings: Settings, parts: Parts, sockets: Sockets, loop: asyncio.AbstractEventLoop
-) -> AdminServer | AnswerServer:
-    """Return what serves the admin port; of several workers, what answers their supervisor."""
+) -> AdminServer:
     tenant_of = parts.enforcement.credentials.tenant_of
-    prompts = PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)).answer
-    if settings.workers > 1 and settings.pulse is not None:
-        answers: dict[str, Callable[..., Any]] = {
-            FAMILIES: lambda: [*parts.metrics.registry.collect()],
-            HEALTH: lambda: _health(parts),
-            PROMPT: prompts,
-        }
-        offers = parts.guard.calls.offers
-        siblings = sibling_answers(parts.enforcement, offers, loop, PROMPT_SECONDS)
-        return AnswerServer(settings.pulse, answers | siblings)
     return AdminServer(
         *settings.admin_address,
         parts.metrics.registry,
         lambda: _health(parts),
-        prompts,
-        listener=next(iter(sockets.get(ADMIN, ())), None),
+        PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)),
+        listener=_admin_listener(settings, sockets),
+        posts=posts(parts.enforcement, parts.guard.calls.offers, loop, PROMPT_SECONDS),
     )
+
+
+def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | None:
+    """Return what the admin port listens on: of several workers, its supervisor's eyes only."""
+    if settings.workers == 1 or settings.pulse is None:
+        return next(iter(sockets.get(ADMIN, ())), None)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind(str(control_socket(settings.pulse)))
+    made.listen()
+    return made
 
 
 def _peps(
@@ -460,14 +451,14 @@ def _health(parts: Parts) -> HealthReport:
     return HealthReport(not failing, dict.fromkeys(failing, "failing closed"))
 
 
-def _announce(addresses: list[str], admin: AdminServer | AnswerServer, parts: Parts) -> None:
+def _announce(addresses: list[str], admin: AdminServer, parts: Parts, settings: Settings) -> None:
     """Say that this worker serves: to operators, or to the supervisor of several."""
     listening = " ".join(addresses)
     policy = parts.policy
     name = f"{policy.name} ({policy.mode.value}) digest {policy.digest[:12]}"
-    if isinstance(admin, AnswerServer):
+    if settings.workers > 1 and settings.pulse is not None:
         found = json.dumps({"listening": listening, "policy": name})
-        ready_file(admin.pulse).write_text(found, encoding="utf-8")
+        ready_file(settings.pulse).write_text(found, encoding="utf-8")
         return
     line = ready_line(listening, (admin.host, admin.port), name)
     print(line, file=sys.stderr, flush=True)  # noqa: T201  (the line operators and scripts wait for)

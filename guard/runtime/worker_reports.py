@@ -4,18 +4,19 @@ Metrics are added up, prompts passed on, messages sent into streams that another
 and every worker knows which tools a server offers before a listing with a new name is released.
 
 Each worker answers on a Unix socket in the directory of the run, which only the guard's user can
-enter; questions and answers are pickled.  The supervisor asks them and serves the admin address.
+enter; the supervisor asks them and serves the admin address.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import pickle
+import base64
+import http.client
+import json
+import socket
 import threading
 from contextlib import suppress
 from http import HTTPStatus
-from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -25,7 +26,12 @@ from prometheus_client.registry import Collector
 from guard.core import metrics
 from guard.core.errors import MessageError
 from guard.processes.workers import control_socket, control_sockets, last_words
-from guard.runtime.admin_port import HealthReport, prompt_length
+from guard.runtime.admin_port import (
+    FAMILIES_PATH,
+    PROMPTS_PATH,
+    HealthReport,
+    prompt_length,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,10 +43,6 @@ if TYPE_CHECKING:
 
 
 ANSWER_SECONDS: Final = 3.0
-BACKLOG: Final = 64
-"""Questions that may wait for a worker."""
-FAMILIES, HEALTH, PROMPT, SEND, NOTE = "families", "health", "prompt", "send", "note"
-"""Questions to a worker."""
 _GAUGES: Final = {
     "guard_process_start_time_seconds": "min",
     "guard_process_max_fds": "max",
@@ -81,15 +83,15 @@ def add_families(total: Families, other: Families, *, lasting: bool = False) -> 
                 values[key] = combine(values[key], value) if key in values else value
 
 
-def read(families: Iterable[Family]) -> Families:
-    """Return the metrics of a worker by name, with their samples by name and labels."""
+def read(document: Iterable[Mapping[str, Any]]) -> Families:
+    """Return what :func:`guard.runtime.admin_port.described` was given."""
     return {
-        one.name: (
-            one.type,
-            one.documentation,
-            {(x.name, tuple(sorted(x.labels.items()))): x.value for x in one.samples},
+        family["name"]: (
+            family["kind"],
+            family["help"],
+            {(name, tuple(sorted(of.items()))): value for name, of, value in family["samples"]},
         )
-        for one in families
+        for family in document
     }
 
 
@@ -120,8 +122,10 @@ class WorkerReports(Collector):
         """Yield every family, added up over the workers."""
         for _, pulse in self._workers():
             # One that does not answer is shown as it was: its counters must not go back.
-            with suppress(OSError):
-                self._keep(pulse, read(ask(pulse, FAMILIES)))
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                status, body = ask(pulse, "GET", FAMILIES_PATH)
+                if status == HTTPStatus.OK:
+                    self._keep(pulse, read(json.loads(body)["families"]))
         total: Families = {}
         with self._lock:
             for families in (self._ended, *self._last.values()):
@@ -139,9 +143,8 @@ class WorkerReports(Collector):
 
     def ended(self, pulse: Path) -> None:
         """Keep what a worker has counted that has ended: its last words, or what it last said."""
-        with suppress(OSError, EOFError, pickle.UnpicklingError):
-            said = pickle.loads(last_words(pulse).read_bytes())  # noqa: S301  (from our worker)
-            self._keep(pulse, read(said))
+        with suppress(OSError, ValueError):
+            self._keep(pulse, read(json.loads(last_words(pulse).read_bytes())["families"]))
         with self._lock:
             self._gone.add(pulse)
             last = self._last.pop(pulse, None)
@@ -156,80 +159,80 @@ class WorkerReports(Collector):
         for number, pulse in self._workers():
             name = f"worker {number}"
             try:
-                report: HealthReport = ask(pulse, HEALTH)
-            except OSError:
+                status, body = ask(pulse, "GET", "/readyz")
+                found = json.loads(body)["stages"]
+            except (OSError, ValueError, KeyError, http.client.HTTPException):
                 stages[name], failing = "does not answer", True
                 continue
             del stages[name]
-            ready += report.ready
-            failing = failing or not report.ready
-            stages.update({f"{name}: {stage}": text for stage, text in report.stages.items()})
+            ready += status == HTTPStatus.OK
+            failing = failing or status != HTTPStatus.OK
+            stages.update({f"{name}: {stage}": text for stage, text in found.items()})
         return HealthReport(bool(ready) and not failing, stages)
 
-    def prompt(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
-        """Hand a prompt to a worker, which checks the credential; all know what it notes."""
+
+class ForwardedPrompts:
+    """Hands prompts to a worker, which checks the credential; all workers know what it notes.
+
+    Args:
+        workers: as for :class:`WorkerReports`.
+    """
+
+    def __init__(self, workers: Callable[[], list[tuple[int, Path]]]) -> None:
+        self._workers = workers
+
+    def answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
+        """Return the answer to one request."""
         method = str(environ.get("REQUEST_METHOD", ""))
         try:
             length = prompt_length(environ) if method == "POST" else 0
         except MessageError as error:
             return HTTPStatus(error.status), {"error": str(error)}
-        passed = {
-            "REQUEST_METHOD": method,
-            "CONTENT_LENGTH": str(length),
-            "HTTP_AUTHORIZATION": str(environ.get("HTTP_AUTHORIZATION", "")),
-            "wsgi.input": io.BytesIO(environ["wsgi.input"].read(length) if length else b""),
-        }
+        body = environ["wsgi.input"].read(length) if length else b""
+        headers = {"Authorization": str(environ.get("HTTP_AUTHORIZATION", ""))}
         for _, pulse in self._workers():
-            with suppress(OSError):
-                answer: tuple[HTTPStatus, dict[str, object]] = ask(pulse, PROMPT, passed)
-                return answer
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                status, answer = ask(pulse, method, PROMPTS_PATH, body, headers)
+                return HTTPStatus(status), json.loads(answer)
         return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "no worker serves"}
 
 
-def ask(pulse: Path, question: str, *arguments: object) -> Any:
-    """Return a worker's answer.
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, pulse: Path) -> None:
+        super().__init__("worker", timeout=ANSWER_SECONDS)
+        self._path = control_socket(pulse)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(ANSWER_SECONDS)
+        self.sock.connect(str(self._path))
+
+
+def ask(
+    pulse: Path,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    """Return status and body of a worker's answer.
 
     Raises:
-        OSError: it did not answer.
+        OSError, http.client.HTTPException: it did not answer.
     """
-    with Client(str(control_socket(pulse)), "AF_UNIX") as connection:
-        connection.send((question, arguments))
-        if not connection.poll(ANSWER_SECONDS):
-            raise TimeoutError("a worker does not answer in time")
-        try:
-            return connection.recv()
-        except EOFError as error:
-            raise OSError("a worker gives no answer") from error
+    connection = _Connection(pulse)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
 
 
-class AnswerServer:
-    """Answers the supervisor and the other workers, on threads of its own.
-
-    Args:
-        pulse: this worker's pulse file; the socket lies beside it.
-        answers: function of each question; if it raises, there is no answer.
-    """
-
-    def __init__(self, pulse: Path, answers: Mapping[str, Callable[..., Any]]) -> None:
-        self.pulse = pulse
-        self._answers = answers
-        self._listener = Listener(str(control_socket(pulse)), "AF_UNIX", backlog=BACKLOG)
-        threading.Thread(target=self._serve, name="guard-answers", daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection = self._listener.accept()
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-
-    def _answer(self, connection: Connection) -> None:
-        with connection, suppress(Exception):
-            question, arguments = connection.recv()
-            connection.send(self._answers[question](*arguments))
-
-    def close(self) -> None:
-        """Take no more questions."""
-        self._listener.close()
+STREAMS_PATH: Final = "/streams"
+OFFERS_PATH: Final = "/offers"
+Stream = tuple[str, str, str]
+"""Listener, principal and session of an open event stream."""
 
 
 class Siblings:
@@ -241,19 +244,21 @@ class Siblings:
 
     def __init__(self, pulse: Path) -> None:
         self._pulse = pulse
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
 
-    def send_into(self, stream: tuple[str, str, str], message: bytes) -> None:
+    def send_into(self, stream: Stream, message: bytes) -> None:
         """Have a message sent into a stream, by whoever has it open; nobody waits for that."""
-        task = asyncio.ensure_future(asyncio.to_thread(self._send, stream, message))
+        task = asyncio.ensure_future(asyncio.to_thread(self._sent, stream, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _send(self, stream: tuple[str, str, str], message: bytes) -> None:
+    def _sent(self, stream: Stream, message: bytes) -> bool:
+        fields = {"stream": list(stream), "message": base64.b64encode(message).decode()}
         for pulse in control_sockets(self._pulse):
-            with suppress(OSError):
-                if ask(pulse, SEND, stream, message):
-                    return
+            with suppress(OSError, ValueError, KeyError, http.client.HTTPException):
+                if _asked(pulse, STREAMS_PATH, fields)["delivered"]:
+                    return True
+        return False
 
     async def offer(self, upstream: str, names: Sequence[str]) -> None:
         """Have every other worker know which tools a server offers.
@@ -261,22 +266,34 @@ class Siblings:
         Raises:
             OSError: one that runs does not answer.
         """
-        await asyncio.to_thread(self._offer, upstream, names)
+        await asyncio.to_thread(self._offered, upstream, names)
 
-    def _offer(self, upstream: str, names: Sequence[str]) -> None:
+    def _offered(self, upstream: str, names: Sequence[str]) -> None:
+        fields = {"upstream": upstream, "names": list(names)}
         for pulse in control_sockets(self._pulse):
             # One that has ended answers no call; its successor reads what is pinned.
             with suppress(ConnectionRefusedError, FileNotFoundError):
-                ask(pulse, NOTE, upstream, tuple(names))
+                try:
+                    _asked(pulse, OFFERS_PATH, fields)
+                except (http.client.HTTPException, ValueError) as error:
+                    raise OSError("a worker does not take in what is offered") from error
 
 
-def sibling_answers(
+def _asked(pulse: Path, path: str, fields: Mapping[str, object]) -> dict[str, Any]:
+    status, answer = ask(pulse, "POST", path, json.dumps(fields).encode())
+    if status != HTTPStatus.OK:
+        raise OSError(f"a worker answers with status {status}")
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def posts(
     enforcement: Enforcement,
     offers: ToolOffers,
     loop: asyncio.AbstractEventLoop,
     seconds: float,
-) -> dict[str, Callable[..., Any]]:
-    """Return what takes in what siblings say, by question, on threads.
+) -> dict[str, Callable[[bytes], Mapping[str, object]]]:
+    """Return what takes in what siblings say, by path, on threads of the admin port.
 
     Args:
         enforcement: has the open event streams.
@@ -285,13 +302,25 @@ def sibling_answers(
         seconds: how long that may take.
     """
 
-    def on_loop(take: Callable[..., Any]) -> Callable[..., Any]:
-        async def called(*arguments: object) -> Any:
-            return take(*arguments)
+    async def send(fields: dict[str, Any]) -> dict[str, object]:
+        listener, principal, session = map(str, fields["stream"])
+        message = base64.b64decode(fields["message"])
+        return {"delivered": enforcement.send_into((listener, principal, session), message)}
 
-        def taken(*arguments: object) -> Any:
-            return asyncio.run_coroutine_threadsafe(called(*arguments), loop).result(seconds)
+    async def note(fields: dict[str, Any]) -> dict[str, object]:
+        offers.note(str(fields["upstream"]), [str(name) for name in fields["names"]])
+        return {}
+
+    def on_loop(
+        take: Callable[[dict[str, Any]], Any],
+    ) -> Callable[[bytes], Mapping[str, object]]:
+        def taken(body: bytes) -> Mapping[str, object]:
+            work = take(json.loads(body))
+            found: Mapping[str, object] = asyncio.run_coroutine_threadsafe(work, loop).result(
+                seconds
+            )
+            return found
 
         return taken
 
-    return {SEND: on_loop(enforcement.send_into), NOTE: on_loop(offers.note)}
+    return {STREAMS_PATH: on_loop(send), OFFERS_PATH: on_loop(note)}

@@ -259,18 +259,13 @@ class Session:
             if inspect.isawaitable(result):
                 result = await result
         except Exception as error:
-            refused = _refused(await self.observe(verdict, error, is_error=True))
-            if refused is not None:
-                raise refused from None
+            _checked(await self.observe(verdict, error, is_error=True))
             raise
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self.observe(verdict, error, is_lost=True)
             raise
-        released = await self.observe(verdict, result)
-        if refused := _refused(released):
-            raise refused
-        return released.content
+        return _checked(await self.observe(verdict, result))
 
 
 class Guard:
@@ -501,17 +496,12 @@ class SyncSession:
         try:
             result = run(_to_run_with(verdict, arguments))
         except Exception as error:
-            refused = _refused(self.observe(verdict, error, is_error=True))
-            if refused is not None:
-                raise refused from None
+            _checked(self.observe(verdict, error, is_error=True))
             raise
         except BaseException as error:
             self.observe(verdict, error, is_lost=True)
             raise
-        released = self.observe(verdict, result)
-        if refused := _refused(released):
-            raise refused
-        return released.content
+        return _checked(self.observe(verdict, result))
 
 
 class SyncGuard:
@@ -581,9 +571,15 @@ def _verdict(
     )
 
 
-def _refused(released: Released) -> Refused | None:
-    """Return what is raised where nothing of a result may be shown."""
-    return None if released.withheld is None else Refused(released.withheld)
+def _checked(released: Released) -> Json:
+    """Return what may be shown of a result.
+
+    Raises:
+        Refused: nothing may be.
+    """
+    if released.withheld is not None:
+        raise Refused(released.withheld) from None
+    return released.content
 
 
 def _to_run_with(verdict: Verdict, arguments: Mapping[str, Json]) -> Mapping[str, Json]:

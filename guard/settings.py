@@ -18,7 +18,7 @@ import tomllib
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -54,6 +54,7 @@ UNIX: Final = "unix:"
 _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Durability(StrEnum):
@@ -624,6 +625,22 @@ def read_secret(path: Path) -> str:
     if not secret:
         raise InputError(f"secret file `{path}` is empty")
     return secret
+
+
+def read_table(path: Path, name: str, model: type[ModelT]) -> ModelT:
+    """Return a TOML file as a model.
+
+    Raises:
+        InputError: the file cannot be read, or does not fit.
+    """
+    try:
+        return model.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{name} file `{path}`: `{place}`: {first['msg']}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} file `{path}` cannot be read: {error}") from error
 
 
 def child_environment(secrets: list[str]) -> dict[str, str]:

@@ -21,10 +21,10 @@ from typing import Any, Final
 import httpx
 from rich.console import Console
 
-from guard.demo import play as demo
+from guard.demo import story as demo
 from guard.demo.narration import Narrator
-from guard.demo.scenario import Step, Story, seed
-from guard.demo.stage import Places, Stage, Via
+from guard.demo.play import tell
+from guard.demo.story import Places, Step, Story, Via
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
@@ -83,7 +83,7 @@ def main() -> None:
     terminal = Console(record=True, width=80, file=io.StringIO(), markup=False, highlight=False)
     with tempfile.TemporaryDirectory() as directory:
         places = Places(Path(directory), POLICY)
-        seed(places, ATTACKER)
+        places.seed(ATTACKER)
         with demo.stage(places) as running:
             asyncio.run(_play(Narrator(terminal), running, places))
             wait_for(port)
@@ -92,22 +92,19 @@ def main() -> None:
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
 
 
-async def _play(narrator: Narrator, running: Stage, places: Places) -> None:
+async def _play(narrator: Narrator, running: dict[str, str], places: Places) -> None:
     """Play the demo as ``guard demo`` does, with a shorter refusal."""
     began = time.monotonic()
 
-    def tell(step: Step) -> None:
-        told = step.outcome.structured.get("guard", {})
+    def shorter(step: Step) -> None:
+        told = step.structured.get("guard", {})
         kept = {name: told[name] for name in ("decision", "code", "request") if name in told}
         short = {"guard": kept} if kept else {}
-        narrator.step(replace(step, outcome=replace(step.outcome, structured=short)))
+        narrator.step(replace(step, structured=short))
 
-    story = Story(running, places, tell)
+    story = Story(running, places, shorter)
     narrator.opening(places.policy.name)
-    narrator.benign()
-    await story.benign()
-    narrator.attack(Via.MEMORY, ATTACKER)
-    await story.attack(Via.MEMORY)
+    await tell(story, narrator, Via.MEMORY, ATTACKER)
     narrator.ending(story.ending, time.monotonic() - began)
     assert story.ending.good, story.ending
 

@@ -50,7 +50,7 @@ CommandSource = str | dict[str, tuple["CommandSource", str]] | Separate
 COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     "run": ("run:run", "Stand between agents and their tools until SIGTERM."),
     "decide": ("run:decide", "Judge the calls of an Envoy that stands in front."),
-    "console": ("console:console", "Serve the console, for guards that run elsewhere."),
+    "console": ("run:console", "Serve the console, for guards that run elsewhere."),
     "stdio": ("agents:stdio", "Wrap an MCP server that speaks on standard input and output."),
     "hook": ("agents:hook", "Judge a prompt, call or result of a coding agent."),
     "federate": ("agents:federate", "Serve one MCP endpoint in front of several listeners."),

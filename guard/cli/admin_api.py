@@ -11,13 +11,14 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from inspect import Parameter, Signature, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
+from guard.cli.options import with_parameters
 from guard.cli.running import Audit, Key, State, Tenant, act_on, now, on_record
 from guard.core.errors import GuardError, InputError, StateError
 from guard.processes.notes import ConsoleNote, find_console, find_running
@@ -68,18 +69,6 @@ class ByConsole:
             msg = f"the console at {self.note.url} does not answer ({type(error).__name__})"
             raise GuardError(f"{msg}; --redis with --label-key acts on the state itself") from error
 
-    def writing(self, server: str, secret: Path | None) -> ByConsole:
-        """Return the way by which repairs are written: with what the console was given.
-
-        Raises:
-            InputError: a secret is named, which is not sent anywhere.
-        """
-        del server
-        if secret is not None:
-            msg = "the console writes as whom `--console-memory-secret` says; leave --as out"
-            raise InputError(msg)
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
@@ -97,7 +86,7 @@ class InProcess:
 
     def asked(self, method: str, path: str, query: dict[str, str], body: Any) -> httpx.Response:
         """Return the answer to one request."""
-        from guard.console.local import answered, local_api
+        from guard.console.resources import answered, local_api
         from guard.operations.deployment import Deployment
         from guard.runtime.mcp_client.memory_writer import memory_writer
         from guard.telemetry.audit_log import NoAuditLog
@@ -115,10 +104,6 @@ class InProcess:
         with on_record(self.audit, self.redis) if records else nullcontext(NoAuditLog()) as log:
             acted, key = partial(act, log), self.label_key
             return act_on(self.redis, acted, label_key=key, timeout=SECONDS)
-
-    def writing(self, server: str, secret: Path | None) -> InProcess:
-        """Return the way by which repairs are written through a listener, as a principal."""
-        return replace(self, server=server, secret=secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +140,19 @@ class AdminApi:
         return self._asked("POST", path, values, body)
 
     def writing(self, server: str, secret: Path | None) -> AdminApi:
-        """Return it with a listener through which repairs are written."""
-        return replace(self, transport=self.transport.writing(server, secret))
+        """Return it with a listener through which repairs are written; a console has its own.
+
+        Raises:
+            InputError: a secret is named, which is not sent to a console.
+        """
+        if isinstance(self.transport, InProcess):
+            transport = replace(self.transport, server=server, secret=secret)
+            return replace(self, transport=transport)
+        if secret is not None:
+            raise InputError(
+                "the console writes as whom `--console-memory-secret` says; leave --as out"
+            )
+        return self
 
     def _asked(self, method: str, path: str, values: dict[str, object], body: Any) -> Any:
         if f"{method} {path}" not in self.operations:
@@ -277,7 +273,7 @@ def by_api(
         del own["api"]
 
         @wraps(command)
-        def run(**values: Any) -> None:
+        def act(**values: Any) -> None:
             of = {name: values.pop(name) for name in options}
             transport = connect_api(
                 console=of["console"],
@@ -290,10 +286,7 @@ def by_api(
             )
             command(AdminApi(transport, of["tenant"], frozenset(operations)), **values)
 
-        every = [*own.values(), *options.values()]
-        every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in every]
-        vars(run)["__signature__"] = Signature(every)
-        run.__annotations__ = {one.name: one.annotation for one in every}
+        run = with_parameters(act, [*own.values(), *options.values()])
         setattr(run, OPERATIONS, operations)
         return run
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import plain
-from guard.cli.running import minute, now
+from guard.cli.running import minute, moment, now
 from guard.core.errors import InputError
 from guard.core.model import Role
 from guard.provenance.approvals import Scope
@@ -225,10 +224,9 @@ def _end(until: str, at: float, longest: int) -> float:
         end = at + int(period[1]) * _SECONDS[period[2]]
     else:
         try:
-            date = datetime.fromisoformat(until)
+            end = moment(until)
         except ValueError as error:
             raise InputError(f"`{until}` is no time: write `12h`, `30d` or `2030-12-31`") from error
-        end = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     if end <= at:
         raise InputError(f"`{until}` has passed")
     return min(end, at + longest)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from guard.cli.outcome import given_input
 from guard.cli.running import act_on
+from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.credentials.key_ring import audit_signer, audit_verifiers
 from guard.settings import models_directory
@@ -96,7 +96,7 @@ def tail(
 ) -> None:
     """Print the last decisions in words."""
     console = Console(highlight=False, markup=False)
-    for entry in [*_entries([file])][-lines:]:
+    for entry in [*read_entries([file])][-lines:]:
         console.print(_words(entry))
     if follow:
         with file.open(encoding="utf-8", errors="replace") as stream:
@@ -112,7 +112,7 @@ def session(
 ) -> None:
     """Print every decision of one session, oldest first."""
     console = Console(highlight=False, markup=False)
-    found = [entry for entry in _entries(files) if entry.get("session") == name]
+    found = [entry for entry in read_entries(files) if entry.get("session") == name]
     if not found:
         raise InputError(f"no line of session `{name}`")
     for entry in found:
@@ -143,7 +143,7 @@ def classify(
 
     with given_input():
         loaded = load_models(models or models_directory())
-        entries = list(_entries(files))
+        entries = list(read_entries(files))
         is_log = any("event" in entry for entry in entries)
         roles = roles_in_log(name, entries) if is_log else roles_in_runs(name, files, policy)
     if not roles:
@@ -167,8 +167,7 @@ def top(
     count: Annotated[int, typer.Option("--count", "-n", help="Rows of each table.")] = 10,
 ) -> None:
     """Count decisions by principal, tool and reason, the most refused first."""
-    console = Console()
-    decisions = [entry for entry in _entries(files) if entry.get("event") == EVENT_DECISION]
+    decisions = [entry for entry in read_entries(files) if entry.get("event") == EVENT_DECISION]
     for title, keys in (
         ("principal", lambda e: [e.get("principal", "")]),
         ("tool", lambda e: [e.get("tool", "")]),
@@ -178,10 +177,9 @@ def top(
         refused: Counter[str] = Counter(
             str(k) for e in decisions if e.get("enforced") in {"ask", "block"} for k in keys(e)
         )
-        table = Table(title, "decisions", "asked or blocked")
-        for name in sorted(every, key=lambda n: (-refused[n], -every[n], n))[:count]:
-            table.add_row(name, str(every[name]), str(refused[name]))
-        console.print(table)
+        names = sorted(every, key=lambda n: (-refused[n], -every[n], n))[:count]
+        rows = ((name, every[name], refused[name]) for name in names)
+        show_table((title, "decisions", "asked or blocked"), rows)
 
 
 @app.command()
@@ -190,7 +188,7 @@ def export(
     form: Annotated[Format, typer.Option("--format", help="csv, ocsf or otlp.")],
 ) -> None:
     """Write the decisions to standard output: CSV, OCSF events or OTLP log records."""
-    decisions = (entry for entry in _entries(files) if entry.get("event") == EVENT_DECISION)
+    decisions = (entry for entry in read_entries(files) if entry.get("event") == EVENT_DECISION)
     if form is Format.CSV:
         writer = csv.DictWriter(sys.stdout, CSV_COLUMNS)
         writer.writeheader()
@@ -224,7 +222,8 @@ def _findings(report: AuditReport) -> Iterator[str]:
         )
 
 
-def _entries(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def read_entries(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of audit logs that are JSON objects; other lines are left out."""
     for path in files:
         with path.open(encoding="utf-8", errors="replace") as stream:
             for line in stream:

@@ -12,7 +12,11 @@ from rich.console import Console
 
 from guard.cli.outcome import Code, given_input
 from guard.core.errors import GuardError, InputError
-from guard.demo.stage import Via
+from guard.demo.narration import Narrator, printable
+from guard.demo.play import passes_by_policy, play
+from guard.demo.story import DemoError, Via
+from guard.policy import load_policies
+from guard.settings import policies_directory
 
 EXIT_INTERRUPTED = 130
 
@@ -37,11 +41,6 @@ def demo(
 
     Exit code 0: the everyday mail arrived, the attack was refused and nothing of it arrived.
     """
-    # Here, so that `guard run` does not wait for the MCP SDK to load.
-    from guard.demo.narration import Narrator, printable
-    from guard.demo.play import play, report
-    from guard.demo.stage import DemoError
-
     policy = _checked_policy(attacker)
     console = Console(file=io.StringIO() if json else None, markup=False, highlight=False)
     try:
@@ -52,18 +51,13 @@ def demo(
         typer.echo("interrupted; everything that was started has been stopped", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if json:
-        print(report(played, attacker, via).to_json())
+        print(played.report().to_json())
     if not played.ending.good:
         raise typer.Exit(Code.FAILED)
 
 
 def _checked_policy(attacker: str) -> Path:
     """Return the shipped policy, having made sure that it does not let the attacker in anyway."""
-    from guard.demo.narration import printable
-    from guard.demo.play import passes_by_policy
-    from guard.policy import load_policies
-    from guard.settings import policies_directory
-
     path = policies_directory() / "default.yaml"
     with given_input():
         attacker.encode("utf-8")

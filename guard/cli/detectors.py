@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError
 from guard.detectors import discover_detectors
 from guard.inference.text_classifier import add_classifier, load_classifiers, remove_classifier
@@ -80,13 +79,8 @@ def list_detectors(
     if json:
         typer.echo(json_module.dumps(rows))
     else:
-        table = Table("name", "threshold", "label", "windows", "state")
-        for row in rows:
-            windows = f"{row['max_windows']} x {row['max_length']}"
-            table.add_row(
-                row["name"], str(row["threshold"]), str(row["label"]), windows, row["state"]
-            )
-        Console(width=160, markup=False, highlight=False).print(table)
+        columns = ("name", "threshold", "label", "max_windows", "max_length", "state")
+        show_table(columns, ([row[name] for name in columns] for row in rows))
     if any(row["state"] != "ready" for row in rows):
         raise typer.Exit(1)
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from guard.cli.options import takes_settings
 from guard.cli.outcome import Code, given_input
 from guard.settings import Settings, load_settings
 
@@ -17,19 +18,11 @@ if TYPE_CHECKING:
     from guard.runtime.doctor_checks import Checked
 
 
+@takes_settings(
+    *("policy", "reverse", "forward", "redis", "durability", "admin", "models", "ca"),
+    *("authorization_server", "listen", "server", "credentials"),
+)
 def doctor(
-    policy: Annotated[list[Path] | None, typer.Option("--policy", "-p")] = None,
-    reverse: Annotated[list[str] | None, typer.Option("--reverse", "-r")] = None,
-    forward: Annotated[list[str] | None, typer.Option("--forward", "-f")] = None,
-    redis: Annotated[str | None, typer.Option()] = None,
-    durability: Annotated[str | None, typer.Option()] = None,
-    admin: Annotated[str | None, typer.Option()] = None,
-    models: Annotated[Path | None, typer.Option()] = None,
-    ca: Annotated[Path | None, typer.Option()] = None,
-    authorization_server: Annotated[list[str] | None, typer.Option()] = None,
-    listen: Annotated[list[str] | None, typer.Option("--listen", "-l")] = None,
-    server: Annotated[list[str] | None, typer.Option("--server", "-s")] = None,
-    credentials: Annotated[Path | None, typer.Option()] = None,
     config: Annotated[Path | None, typer.Option(help="As for `guard run`.")] = None,
     envoy: Annotated[
         str | None,
@@ -40,6 +33,7 @@ def doctor(
         typer.Option(help="HOST:PORT that must be out of reach here; for where agents run."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    **given: Any,
 ) -> None:
     """Check ports, authority, Redis, policy, models, clock and direct egress, and say what to do.
 
@@ -48,15 +42,13 @@ def doctor(
 
     Example: guard doctor -p policies/default.yaml -f 127.0.0.1:8080 --direct 1.1.1.1:443
     """
-    given = {
-        key: value
-        for key, value in locals().items()
-        if key not in {"config", "direct", "as_json", "envoy"}
-    }
     with given_input():
         settings = load_settings(config, **given)
         found = asyncio.run(_all(settings, direct or []))
-        found += _front(settings, envoy) if envoy else []
+        if envoy:
+            from guard.runtime.envoy_checks import check_envoy
+
+            found += check_envoy(envoy, settings.listen, servers=len(settings.server))
     failed = any(one.status == "fail" for one in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [asdict(one) for one in found]}))
@@ -69,28 +61,16 @@ def doctor(
 
 async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     from guard.runtime import doctor_checks as checks
-    from guard.runtime.extension_checks import (
-        check_classifiers,
-        check_detection,
-        check_extensions,
-    )
 
     found = [checks.check_policy(settings.policy), checks.check_models(settings.models)]
-    found += [*check_extensions(), *check_classifiers()]
+    found += [*checks.check_extensions(), *checks.check_classifiers()]
     found += [*checks.check_ports(settings), *checks.check_principals(settings)]
     found += await checks.check_upstreams(settings)
     redis = await checks.check_redis(settings)
     found += redis
-    found.append(await check_detection(settings))
+    found.append(await checks.check_detection(settings))
     if not any(one.name == "clock" for one in redis):
         found.append(checks.check_clock())
     if settings.forward:
         found += checks.check_authority(settings.authority, checks.environment())
     return [*found, *(await checks.check_direct(direct))]
-
-
-def _front(settings: Settings, source: str) -> list[Checked]:
-    """Check the configuration of the Envoy in front."""
-    from guard.runtime.envoy_checks import check_envoy
-
-    return check_envoy(source, settings.listen, servers=len(settings.server))

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import given_input
 from guard.cli.running import now
-from guard.cli.terminal import bar
+from guard.cli.terminal import bar, show_table
 from guard.core.errors import GuardError, InputError
 from guard.core.mappings import SelectionPolicy
 from guard.extensions.graph_memory.audit import Exposure, exposure
@@ -203,11 +202,8 @@ def _show_fits(store: str, found: Sequence[Fitted], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json_text.dumps({"store": store, "fits": [asdict(one) for one in found]}))
         return
-    table = Table("selector", "parameters", "fidelity", "answers")
-    for one in found:
-        parameters = ", ".join(f"{name}: {value}" for name, value in one.parameters.items())
-        table.add_row(one.selector, parameters, f"{one.fidelity:.3f}", str(one.answers))
-    Console(width=120).print(table)
+    rows = ((one.selector, one.parameters, f"{one.fidelity:.3f}", one.answers) for one in found)
+    show_table(("selector", "parameters", "fidelity", "answers"), rows, 120)
     best = found[0]
     words = ", ".join(
         f"{name}: {json_text.dumps(value)}"
@@ -252,26 +248,16 @@ def _document(ledger: Ledger, seen: Exposure | None) -> dict[str, Any]:
 
 
 def _show(ledger: Ledger, found: Sequence[tuple[str, Exposure | None]]) -> None:
-    table = Table(
-        *("query", "first", "floor", "capture", "margin", "immune to", "certified", "flipped by"),
-        "to",
-    )
+    columns = ("first", "floor", "capture", "margin", "immune", "certified", "flipped", "towards")
+    rows = []
     for text, seen in found:
         if seen is None:
-            table.add_row(text, "not ranked")
+            rows.append([text, "not ranked"])
             continue
-        table.add_row(
-            text,
-            ledger.names[seen.first],
-            f"{seen.floor:.3f}",
-            f"{seen.capture:.3f}",
-            f"{seen.margin:.5f}",
-            str(seen.immune),
-            str(seen.certified),
-            "-" if seen.flipped is None else str(seen.flipped),
-            "" if seen.towards is None else ledger.names[seen.towards],
-        )
-    Console(width=160).print(table)
+        shown = _document(ledger, seen)
+        rounded = {name: f"{shown[name]:.5f}" for name in ("floor", "capture", "margin")}
+        rows.append([text, *({**shown, **rounded}[name] for name in columns)])
+    show_table(("query", *columns), rows)
 
 
 def _selection(policy: Path | None, store: str) -> SelectionPolicy | None:

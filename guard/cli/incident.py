@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,7 +13,7 @@ from rich.markup import escape
 
 from guard.cli.admin_api import AdminApi, NotDoneError, by_api
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.running import minute
+from guard.cli.running import minute, moment
 from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.extensions.propagation.export import FORMATS
@@ -376,5 +375,4 @@ def _moment(text: str) -> float:
     if not text:
         return 0.0
     with given_input():
-        found = datetime.fromisoformat(text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return moment(text)

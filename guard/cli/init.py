@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import re
 import shlex
 import shutil
@@ -41,6 +40,7 @@ from guard.policy.proposal import (
 )
 from guard.policy.recognition import proposed
 from guard.policy.yaml_loader import merged_yaml
+from guard.processes.private_directories import PRIVATE_FILE, write_private
 from guard.protocols.mcp.mcp import endpoint_path
 from guard.settings import BUILTIN, policy_file, state_directory
 
@@ -368,11 +368,9 @@ def _rewrite(path: Path, servers: Sequence[ConfiguredServer], policy: Path) -> N
 def _replaced(path: Path, before: bytes, after: bytes) -> None:
     """Replace a client's file, and keep a copy of it."""
     kept = path.with_name(f"{path.name}{BACKUP}{_digest(after)}")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    _written(kept, before, mode)
-    fresh = path.with_name(f".{path.name}.guard-new")
-    _written(fresh, after, mode)
-    fresh.replace(path)
+    mode = path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE
+    write_private(kept, before, mode=mode)
+    write_private(path, after, mode=mode)
     typer.echo(f"rewrote {path}; as it was: {kept}; `guard init {path} --undo` puts it back")
 
 
@@ -404,14 +402,6 @@ def _instead(server: ConfiguredServer, policy: Path) -> Rewritten:
     if server.url:
         return Rewritten(server.place, url=f"http://{LISTENER}/{server.name}")
     return Rewritten(server.place, command=tuple(_wrapper(server, policy)))
-
-
-def _written(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that nobody else may read at any moment, if the original is so."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    path.chmod(mode)
 
 
 def _put_back(path: Path) -> None:

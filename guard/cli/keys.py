@@ -15,7 +15,7 @@ from guard.core.errors import InputError
 from guard.credentials import key_ring
 from guard.credentials.key_ring import load_ring
 from guard.credentials.label_key import audit_key_path, label_key_path, recording_key_path
-from guard.processes.notes import FOLDER, RunNote, living_notes
+from guard.processes.notes import RunNote, living_notes
 from guard.settings import state_directory
 from guard.telemetry import recordings as recording_files
 from guard.telemetry.audit_tree import EVENT_ERASURE, Signer
@@ -230,7 +230,7 @@ def install_hints(
 
     Example: guard ca install-hints --proxy 127.0.0.1:8080
     """
-    running = living_notes(FOLDER, RunNote) if proxy is None else []
+    running = living_notes(RunNote) if proxy is None else []
     proxy = proxy or next((one.forward for one in running if one.forward), "127.0.0.1:8080")
     host, _, port = proxy.rpartition(":")
     directory = to.resolve()

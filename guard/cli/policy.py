@@ -6,7 +6,6 @@ import asyncio
 import json as json_module
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,15 +13,14 @@ import typer
 from rich.console import Console
 
 from guard.cli.outcome import Code, given_input, plain
+from guard.cli.running import redis_url, shipped_detectors
+from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.policy import load_policies
 from guard.policy.vocabulary import vocabulary_file
 from guard.settings import BUILTIN, EMBEDDED, builtin_policies, policy_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from guard.core.ports import Detector
     from guard.replay.policy_tests import Coverage, Outcome, Suite
 
 DEFAULT_PATH: Final = Path("policies")
@@ -32,34 +30,6 @@ Models = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one a line.")]
 _TEXT: Final[dict[str, Any]] = {"markup": False, "highlight": False, "soft_wrap": True}
-
-
-def shipped_detectors(models: Path | None) -> Sequence[Detector]:
-    """Return every detector of live traffic, with the models of a directory or the shipped ones.
-
-    Raises:
-        GuardError: a model cannot be used.
-    """
-    # Here: loading the model runtime takes longer than most commands.
-    from guard.detectors import DetectorResources, create_detectors
-    from guard.inference.onnx import load_models
-    from guard.inference.text_classifier import load_classifiers
-    from guard.settings import models_directory
-
-    runners = load_models(models or models_directory())
-    return create_detectors(DetectorResources(runners, load_classifiers()))
-
-
-@contextmanager
-def redis_url(redis: str) -> Iterator[str]:
-    """Yield a URL of Redis: the given one, or that of an embedded one for this command alone."""
-    from guard.store.embedded import EmbeddedRedis
-
-    if redis != EMBEDDED:
-        yield redis
-        return
-    with EmbeddedRedis() as server:
-        yield server.url
 
 
 def check(
@@ -303,15 +273,13 @@ def list_shipped() -> None:
 
     Example: guard policies list
     """
-    from rich.table import Table
-
     from guard.policy.inheritance import load_file
 
-    table = Table("name", "revision", "what it is", box=None)
+    rows = []
     for name in builtin_policies():
         content = load_file(Path(f"{BUILTIN}{name}")).content
-        table.add_row(f"{BUILTIN}{name}", str(content.revision), content.description)
-    Console(width=None if sys.stdout.isatty() else 160, **_TEXT).print(table)
+        rows.append((f"{BUILTIN}{name}", content.revision, content.description))
+    show_table(("name", "revision", "what it is"), rows)
 
 
 def show_shipped(

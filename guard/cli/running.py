@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from guard.core.errors import GuardError, InputError
-from guard.credentials.key_ring import audit_signer, load_seal
+from guard.credentials.key_ring import load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path
 from guard.processes.notes import RunNote, find_running
 from guard.provenance.seal import Seal
-from guard.settings import Durability, load_settings
+from guard.settings import EMBEDDED, Durability, load_settings, models_directory
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from guard.core.ports import Detector
 
 
 ResultT = TypeVar("ResultT")
@@ -147,16 +149,50 @@ def on_record(
         if required:
             raise InputError(nothing)
         typer.echo(f"guard: {nothing}", err=True)
-    log = open_audit_log(audit, signer=audit_signer(key) if audit is not None else None)
-    try:
+    with closing(open_signed_log(audit, key)) as log:
         yield log
-    finally:
-        log.close()
+
+
+def shipped_detectors(models: Path | None) -> Sequence[Detector]:
+    """Return every detector of live traffic, with the models of a directory or the shipped ones.
+
+    Raises:
+        GuardError: a model cannot be used.
+    """
+    # Here: loading the model runtime takes longer than most commands.
+    from guard.detectors import DetectorResources, create_detectors
+    from guard.inference.onnx import load_models
+    from guard.inference.text_classifier import load_classifiers
+
+    runners = load_models(models or models_directory())
+    return create_detectors(DetectorResources(runners, load_classifiers()))
+
+
+@contextmanager
+def redis_url(redis: str) -> Iterator[str]:
+    """Yield a URL of Redis: the given one, or that of an embedded one for this command alone."""
+    from guard.store.embedded import EmbeddedRedis
+
+    if redis != EMBEDDED:
+        yield redis
+        return
+    with EmbeddedRedis() as server:
+        yield server.url
 
 
 def now() -> float:
     """Return the machine's time."""
     return time.time()  # noqa: TID251  (an operator acts at the machine's time)
+
+
+def moment(text: str) -> float:
+    """Return a time in ISO 8601 as seconds since the epoch; one without an offset is UTC.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def minute(at: float) -> str:

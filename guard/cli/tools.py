@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from guard.cli.admin_api import AdminApi, by_api
 from guard.cli.outcome import plain
 from guard.cli.running import minute
+from guard.cli.terminal import show_table
 from guard.core.errors import GuardError
 
 Upstream = Annotated[str, typer.Argument(help="The server, as `guard tools list` shows it.")]
@@ -29,14 +27,14 @@ def list_pins(api: AdminApi) -> None:
     response = api.get(TOOLS)
     found = response["tools"]
     marked = {_place(pin): pin for pin in found if pin["is_mark"]}
-    table = Table("upstream", "tool", "definition", "pinned", "state")
+    rows = []
     for pin in (one for one in found if not one["is_mark"]):
         mark = marked.pop(_place(pin), None)
         state = "pinned" if mark is None else f"{_changed(mark)}: {mark['digests'][0][:12]}"
-        table.add_row(*map(_shown, _place(pin)), pin["digests"][0][:12], minute(pin["at"]), state)
+        rows.append((*_place(pin), pin["digests"][0][:12], minute(pin["at"]), state))
     for mark in marked.values():
-        table.add_row(*map(_shown, _place(mark)), "", "", _changed(mark))
-    Console(width=160).print(table)
+        rows.append((*_place(mark), "", "", _changed(mark)))
+    show_table(("upstream", "tool", "definition", "pinned", "state"), rows)
     if response["altered"]:
         raise GuardError(f"{response['altered']} records do not bear the guard's seal")
 
@@ -72,8 +70,3 @@ def _place(pin: dict[str, Any]) -> tuple[str, str]:
 
 def _changed(mark: dict[str, Any]) -> str:
     return f"changed {minute(mark['at'])}"
-
-
-def _shown(text: str) -> str:
-    """Return a server's text as a table may print it."""
-    return escape(plain(text))

@@ -14,14 +14,15 @@ from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from guard.cli.outcome import Code, given_input, plain
-from guard.cli.policy import Models, redis_url, shipped_detectors
+from guard.cli.policy import Models
+from guard.cli.running import redis_url, shipped_detectors
 from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from guard.core.policy import Action, Mode, Policy
@@ -31,16 +32,14 @@ from guard.detectors import DetectorResources, create_detectors
 from guard.inference.onnx import load_models
 from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
-from guard.provenance.imports import ImportedItem, read_items
+from guard.provenance.imports import read_items
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import Selection, as_runs, read_traces, without_secrets
 from guard.settings import EMBEDDED, models_directory
 from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from guard.store.store import RedisSessionStore
+    pass
 
 
 def replay(
@@ -82,9 +81,16 @@ def replay(
         sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
         url = stack.enter_context(redis_url(redis))
         advance = stack.enter_context(bar(console, "replaying", total))
-        engine = _engine(loaded, models or models_directory(), held)
-        job = _replay(engine, loaded, traces, url, (sink, advance))
-        summary = asyncio.run(job)
+        runners = load_models(models or models_directory())
+        detectors = create_detectors(DetectorResources(runners, load_classifiers()))
+        digests = {name: runner.digest for name, runner in runners.items()}
+
+        async def judged() -> Summary:
+            async with fresh_store(url, loaded.limits) as store:
+                engine = Replay(loaded, store, detectors, digests, held)
+                return await engine.run(read_traces(traces), sink.write, advance)
+
+        summary = asyncio.run(judged())
     console.print(_table(summary, loaded, time.perf_counter() - started))
 
 
@@ -140,28 +146,6 @@ def from_recording(
         console.print(f"{found.lost} exchanges were not recorded: nothing could be written then")
     if damaged or found.lost:
         raise typer.Exit(1)
-
-
-def _engine(
-    policy: Policy, models: Path, held: list[ImportedItem]
-) -> Callable[[RedisSessionStore], Replay]:
-    """Return what makes a replay of a fresh store."""
-    runners = load_models(models)
-    detectors = create_detectors(DetectorResources(runners, load_classifiers()))
-    digests = {name: runner.digest for name, runner in runners.items()}
-    return lambda store: Replay(policy, store, detectors, digests, held)
-
-
-async def _replay(
-    engine: Callable[[RedisSessionStore], Replay],
-    policy: Policy,
-    traces: list[Path],
-    url: str,
-    output: tuple[TextIO, Callable[[], object]],
-) -> Summary:
-    sink, advance = output
-    async with fresh_store(url, policy.limits) as store:
-        return await engine(store).run(read_traces(traces), sink.write, advance)
 
 
 def _table(summary: Summary, policy: Policy, seconds: float) -> Table:
@@ -271,8 +255,7 @@ def _audited(audit: Path | None) -> tuple[Counter[str], set[str]]:
             try:
                 entry = json.loads(line)
             except ValueError as error:
-                msg = f"`{audit}` is no audit log: {error}"
-                raise InputError(msg) from error
+                raise InputError(f"`{audit}` is no audit log: {error}") from error
             if not isinstance(entry, dict):
                 continue
             if entry.get("event") == EVENT:

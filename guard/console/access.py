@@ -15,6 +15,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from guard.operations.deployment import Person, Role
 
@@ -26,6 +27,7 @@ IDLE_SECONDS: Final = 2 * 3600
 LINK_SECONDS: Final = 15 * 60
 """Lifetime of the printed link, which works once."""
 COOKIE: Final = "guard_console"
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 SESSIONS: Final = 1000
 TRIES: Final = 10
 """Maximum number of attempts to sign in from one address, then per minute."""
@@ -85,18 +87,18 @@ class Access:
     def link(self) -> str:
         """Return a secret that signs this machine's operator in, once."""
         secret = secrets.token_urlsafe(32)
-        self._link = (_digest(secret), self.now() + LINK_SECONDS)
+        self._link = (digest_of(secret), self.now() + LINK_SECONDS)
         return secret
 
     def machine_secret(self) -> str:
         """Return a bearer for this machine's operator, good as long as the process lives."""
         secret = secrets.token_urlsafe(32)
-        self._machine = _digest(secret)
+        self._machine = digest_of(secret)
         return secret
 
     def redeem(self, secret: str) -> Person | None:
         """Return whose secret it is, a person's or a link's, which is used up."""
-        digest = _digest(secret)
+        digest = digest_of(secret)
         link = self._link
         if link is not None and hmac.compare_digest(digest, link[0]):
             self._link = None
@@ -106,7 +108,7 @@ class Access:
 
     def bearer(self, secret: str) -> Person | None:
         """Return the person whose secret this is."""
-        digest = _digest(secret)
+        digest = digest_of(secret)
         if self._machine and hmac.compare_digest(digest, self._machine):
             return Person(getpass.getuser(), frozenset({Role.ADMIN}), "machine")
         return self.people.get(digest.hex())
@@ -121,14 +123,14 @@ class Access:
         token, at = secrets.token_urlsafe(32), self.now()
         shown = hashlib.sha256(certificate).digest() if certificate else b""
         begun = SignedIn(person, secrets.token_urlsafe(32), at, at, shown)
-        self._sessions[_digest(token)] = begun
+        self._sessions[digest_of(token)] = begun
         while len(self._sessions) > SESSIONS:
             self._sessions.popitem(last=False)
         return token
 
     def session(self, token: str, certificate: bytes = b"") -> SignedIn | None:
         """Return the session of a cookie, None where it has ended or is another certificate's."""
-        digest, at = _digest(token), self.now()
+        digest, at = digest_of(token), self.now()
         found = self._sessions.get(digest)
         if found is None:
             return None
@@ -142,8 +144,15 @@ class Access:
 
     def sign_out(self, token: str) -> None:
         """End a session."""
-        self._sessions.pop(_digest(token), None)
+        self._sessions.pop(digest_of(token), None)
 
 
-def _digest(secret: str) -> bytes:
+def digest_of(secret: str) -> bytes:
+    """Return the digest by which a secret is known."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def is_private_in_transit(url: str) -> bool:
+    """Return whether a URL has a host and encrypts, or stays on this machine."""
+    parts = urlsplit(url)
+    return bool(parts.hostname) and (parts.scheme == "https" or parts.hostname in LOOPBACK)

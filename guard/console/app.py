@@ -19,10 +19,10 @@ from starlette.routing import Route
 from guard.console.access import COOKIE
 from guard.console.authorization import PUBLIC, AuthorizationMiddleware
 from guard.console.decisions import DecisionIndex, Feed
-from guard.console.local import shared_resources
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
-from guard.console.routes import Page, PagesOf, failure, number, openapi
+from guard.console.resources import shared_resources
+from guard.console.routes import Page, failure, number, openapi
 from guard.console.sign_in import SignIn, SignInPages
 from guard.console.templating import Templates, minute
 from guard.core.errors import GuardError
@@ -80,26 +80,21 @@ class Console:
         errors = self._actions.metrics.errors
         self.feed = Feed(self._index, self.templates.row, errors.labels("feed").inc)
         memory = MemoryActions(self._actions.deployment)
-        resources: tuple[PagesOf, ...] = (
-            OverviewResources(self._index, self._actions, memory, self.feed),
-            PolicyResources(policies, self._actions, self._index),
+        resources = [
+            *OverviewResources(self._index, self._actions, memory, self.feed).table(),
+            *PolicyResources(policies, self._actions, self._index).table(),
             *shared_resources(self._actions, memory, repairs),
-        )
+        ]
         sign_in = SignInPages(ways, self._actions.deployment.audit, self.templates)
         view = Role.VIEWER
         self.pages = [
             Page("/feed", self.events, view),
             Page("/static/{name}", self.static, PUBLIC),
-            Page("/favicon.ico", self.icon, PUBLIC),
+            Page("/favicon.ico", self.static, PUBLIC),
             Page("/metrics", self.metrics, view),
             Page("/api/openapi.json", self.description, view, about="This document."),
             *sign_in.pages(),
-            *(
-                page
-                for part in resources
-                for one in part.table()
-                for page in one.pages(self.templates.shown)
-            ),
+            *(page for one in resources for page in one.pages(self.templates.shown)),
         ]
         routes = [
             Route(page.path, page.endpoint, methods=[page.method], name=page.operation)
@@ -112,7 +107,6 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def _following(self, app: Starlette) -> AsyncIterator[None]:
-        del app
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(one) for one in (self.feed.follow(), self._watch())]
         try:
@@ -178,24 +172,16 @@ class Console:
 
     async def metrics(self, request: Request) -> Response:
         """Return the console's metrics, for a Prometheus with a viewer's secret."""
-        del request
         return Response(self._actions.metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     async def description(self, request: Request) -> Response:
         """Return the OpenAPI document."""
-        del request
         return JSONResponse(openapi(self.pages))
 
     async def static(self, request: Request) -> Response:
         """Return one of the static files."""
-        return self._file(request.path_params["name"])
-
-    async def icon(self, request: Request) -> Response:
-        """Return the icon where browsers look for one."""
-        del request
-        return self._file("console.svg")
-
-    def _file(self, name: str) -> Response:
+        # Browsers look for the icon at a path of their own.
+        name = request.path_params.get("name", "console.svg")
         if name not in _STATIC:
             raise HTTPException(404, "there is no such file")
         data = (files("guard.console") / "static" / name).read_bytes()

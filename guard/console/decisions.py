@@ -115,8 +115,9 @@ class _Log:
         held = os.fstat(self.file.fileno())
         offset = offset if held.st_ino == inode else 0
         if held.st_size < offset:
-            msg = f"the audit log `{self.path}` became shorter; remove the index to read it anew"
-            raise AuditError(msg)
+            raise AuditError(
+                f"the audit log `{self.path}` became shorter; remove the index to read it anew"
+            )
         self.file.seek(offset)
         data = self.file.read(CHUNK)
         whole: bytes = data[: data.rfind(b"\n") + 1]

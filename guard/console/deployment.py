@@ -57,18 +57,19 @@ class ConsoleAddress:
         self._settings, self._redis = settings, redis
         self.port = settings.console_address[1]
         """The port listened on; set once it is known."""
-        self._note: Path | None = None
+        self._note: ConsoleNote | None = None
 
     def leave_note(self, secret: str) -> None:
         """Write the note by which commands of this user find it; :meth:`forget` deletes it."""
         file = self._settings.console_certificate
         certificate = str(file.resolve()) if file else ""
-        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis).write()
+        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis)
+        self._note.write()
 
     def forget(self) -> None:
         """Delete the note."""
         if self._note is not None:
-            self._note.unlink(missing_ok=True)
+            self._note.remove()
 
     @property
     def local(self) -> str:

@@ -7,7 +7,6 @@ the browser that began, and turns claims into a person with roles.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
@@ -19,10 +18,11 @@ from urllib.parse import urlsplit
 import httpx
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import StarletteOAuth2App
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from guard.console.access import digest_of, is_private_in_transit
 from guard.core.errors import GuardError
-from guard.operations.deployment import Person, Role
+from guard.operations.deployment import Body, Person, Role
 
 if TYPE_CHECKING:
     import ssl
@@ -34,17 +34,14 @@ PENDING_SECONDS: Final = 600.0
 TIMEOUT: Final = 5.0
 LEEWAY: Final = 60
 _ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
 """Public-key signatures only: who can verify a token must not be able to make one."""
 
 
-class OidcTable(BaseModel):
+class OidcTable(Body):
     """Table ``[oidc]`` of the people file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     issuer: str
     client_id: str
@@ -62,7 +59,7 @@ class OidcTable(BaseModel):
     @field_validator("issuer")
     @classmethod
     def _is_safe(cls, value: str) -> str:
-        if not _safe(value):
+        if not is_private_in_transit(value):
             raise ValueError("an issuer is an https URL")
         return value
 
@@ -112,10 +109,11 @@ class OpenIdConnect:
             app = self._app(await self._description())
             begun = await app.create_authorization_url(self._redirect())
         except (AuthlibBaseError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            msg = f"the identity provider `{self.name}` does not answer as one: try later"
-            raise SignInError(msg) from error
+            raise SignInError(
+                f"the identity provider `{self.name}` does not answer as one: try later"
+            ) from error
         cookie = secrets.token_urlsafe(32)
-        self._begun[_digest(cookie)] = self._now() + PENDING_SECONDS, app, begun
+        self._begun[digest_of(cookie)] = self._now() + PENDING_SECONDS, app, begun
         while len(self._begun) > PENDING:
             self._begun.popitem(last=False)
         return begun["url"], cookie
@@ -130,7 +128,7 @@ class OpenIdConnect:
         Raises:
             SignInError: this browser has not begun, the issuer refused, or its answer is not sound.
         """
-        until, app, begun = self._begun.pop(_digest(cookie), (0.0, None, {}))
+        until, app, begun = self._begun.pop(digest_of(cookie), (0.0, None, {}))
         if app is None or self._now() > until:
             raise SignInError("this browser has not begun to sign in, or took too long: again")
         if not hmac.compare_digest(answer.get("state", "").encode(), begun["state"].encode()):
@@ -143,8 +141,9 @@ class OpenIdConnect:
         try:
             claims = await self._claims(app, begun, answer["code"])
         except (AuthlibBaseError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            msg = f"the identity provider's answer is not sound ({type(error).__name__})"
-            raise SignInError(msg) from error
+            raise SignInError(
+                f"the identity provider's answer is not sound ({type(error).__name__})"
+            ) from error
         return self._person(claims)
 
     async def _claims(self, app: Any, begun: Mapping[str, str], code: str) -> dict[str, Any]:
@@ -187,7 +186,9 @@ class OpenIdConnect:
         urls = {name: str(found[name]) for name in _ENDPOINTS}
         if "userinfo_endpoint" in found:
             urls["userinfo_endpoint"] = str(found["userinfo_endpoint"])
-        if found["issuer"] != self._table.issuer or not all(map(_safe, urls.values())):
+        if found["issuer"] != self._table.issuer or not all(
+            map(is_private_in_transit, urls.values())
+        ):
             raise ValueError("it names another issuer, or an endpoint in clear")
         promised = "authorization_response_iss_parameter_supported"
         algorithms = list(self._table.algorithms)
@@ -232,12 +233,3 @@ class OpenIdConnect:
 def _trust() -> ssl.SSLContext:
     """Return the public authorities; reading them takes longer than a sign-in."""
     return httpx.create_ssl_context()
-
-
-def _safe(url: str) -> bool:
-    parts = urlsplit(url)
-    return bool(parts.hostname) and (parts.scheme == "https" or parts.hostname in _LOOPBACK)
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

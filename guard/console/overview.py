@@ -109,7 +109,6 @@ class OverviewResources:
 
     async def record(self, call: Call) -> Any:
         """Return the acts on record, and the number of quick approvals."""
-        del call
         events = await asyncio.to_thread(self.index.events)
         answers = [one["detail"] for one in events if one["event"] == "guard.approval"]
         granted = [one for one in answers if one.get("answer") == "granted" and "waited" in one]
@@ -129,7 +128,6 @@ class OverviewResources:
 
     async def ask(self, call: Call) -> Any:
         """Return the empty form; what is searched is never in a URL."""
-        del call
         return await self._lineage(LineageBody())
 
     async def _lineage(self, asked: LineageBody, **more: Any) -> dict[str, Any]:

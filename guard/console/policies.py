@@ -133,7 +133,6 @@ class PolicyResources:
 
     async def overview(self, call: Call) -> Any:
         """Return the policy in force, the drafts and the history."""
-        del call
         drafts = self.actions.drafts
         return {
             "files": drafts.files,
@@ -143,7 +142,6 @@ class PolicyResources:
 
     async def schema(self, call: Call) -> Any:
         """Return the JSON schema of policy files."""
-        del call
         return JSONResponse(policy_schema())
 
     async def edit(self, call: Call) -> Any:
@@ -240,7 +238,6 @@ class PolicyResources:
 
     async def trial(self, call: Call) -> Any:
         """Return the trial: verdicts of both policies, and the calls on which they differ."""
-        del call
         record, _ = await self.actions.trials.read()
         totals = await self.actions.trials.totals(record.id) if record is not None else None
         return {

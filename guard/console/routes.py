@@ -1,7 +1,7 @@
 """Resources of the console: one handler each, shown as JSON or as a page.
 
 The same table serves browsers, programs and commands where no console runs
-(``guard/console/local.py``), so this module needs no templates.
+(``guard/console/resources.py``), so this module needs no templates.
 
 OpenAPI document of the console's API, made from the table of routes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_origin
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -157,13 +157,6 @@ class Resource:
         return Call(signed_in.person, dict(request.path_params), request.query_params, body)
 
 
-class PagesOf(Protocol):
-    """Part of the console with resources."""
-
-    def table(self) -> list[Resource]:
-        """Return its resources."""
-
-
 def _given(model: type[BaseModel], form: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the fields of a form that a model has; empty fields are left out."""
     given: dict[str, Any] = {}
@@ -179,17 +172,6 @@ def acted(
 ) -> Callable[[Call], Awaitable[Any]]:
     """Return the handler of an act that takes the person and the body."""
     return lambda call: act(call.person, call.body)
-
-
-def person_of(request: Request) -> Person:
-    """Return the signed-in person."""
-    person: Person = request.state.signed_in.person
-    return person
-
-
-def field_of(form: Mapping[str, list[str]], name: str) -> str:
-    """Return the first value of a form's field; empty where there is none."""
-    return next(iter(form.get(name, [])), "")
 
 
 def number(text: str) -> int:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from guard.console.access import LOOPBACK
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import ConsoleAddress, PolicyInForce
-from guard.console.people import People, load_people
-from guard.console.sign_in import SignIn, ways_to_sign_in
+from guard.console.sign_in import People, SignIn, load_people, ways_to_sign_in
 from guard.console.webhooks import Webhooks, load_hooks, notifier
 from guard.core.errors import GuardError, InputError
-from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
-from guard.credentials.label_key import audit_key_path, label_key_path
+from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log
+from guard.credentials.label_key import label_key_path
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment
 from guard.operations.incident_actions import Repairs
@@ -36,13 +36,14 @@ from guard.processes.child_process import serve_for_supervisor
 from guard.runtime.mcp_client.memory_writer import memory_writer
 from guard.store.store import RedisSessionStore
 from guard.store.trials import TrialStore
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from pathlib import Path
 
     from guard.settings import Settings
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
+
 
 STATE_SECONDS: Final = 5.0
 """Seconds that a question to Redis may take; calls do not wait for it."""
@@ -50,7 +51,6 @@ CHECKPOINT_SECONDS: Final = 2.0
 KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 _WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ShowsCertificate(HttpToolsProtocol):
@@ -78,7 +78,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     if settings.audit is None:
         raise InputError("the console shows the audit log: give --audit")
     check_address(settings)
-    audit = open_audit_log(settings.audit, signer=audit_signer(settings.audit_key))
+    audit = open_signed_log(settings.audit, settings.audit_key)
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
     people = load_people(settings.console_people, _WALL)
     address = ConsoleAddress(settings, redis)
@@ -111,7 +111,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         {*LOOPBACK, settings.console_address[0], settings.console_host},
     )
     console.notify = notifier(hooks, address, _WALL)
-    watches = _key_watches(settings, key, seal.rotate, audit)
+    watches = key_watches(label_key_path(key), seal, settings.audit_key, audit, _WALL)
     loop = asyncio.get_running_loop()
 
     def look(watch: KeyWatch) -> None:
@@ -139,23 +139,6 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         ),
         (drafts.aclose, store.aclose),
         address,
-    )
-
-
-def _key_watches(
-    settings: Settings,
-    key: Path | None,
-    rotate: Callable[[list[bytes]], None],
-    audit: AuditLogFile | NoAuditLog,
-) -> tuple[KeyWatch, ...]:
-    return (
-        KeyWatch(label_key_path(key), "label key", rotate, _WALL),
-        KeyWatch(
-            settings.audit_key or audit_key_path(),
-            "audit key",
-            lambda keys: audit.use_signer(signer_of(keys)),
-            _WALL,
-        ),
     )
 
 

@@ -1,28 +1,36 @@
-"""The pages by which people sign in and out; each sign-in, and each that failed, is on record."""
+"""The people file, and the pages by which people sign in and out.
+
+Each sign-in, and each that failed, is on record.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
+from pydantic import Field, field_validator
 from starlette.responses import RedirectResponse, Response
 
 from guard.console.access import COOKIE, Access
-from guard.console.oidc import PENDING_SECONDS, OpenIdConnect, SignInError
-from guard.console.routes import Page, field_of, person_of
-from guard.operations.deployment import Person, Role
+from guard.console.oidc import PENDING_SECONDS, OidcTable, OpenIdConnect, SignInError
+from guard.console.routes import Page
+from guard.credentials.certificates import read_authorities
+from guard.credentials.client_authentication import ClientCertificates
+from guard.operations.deployment import Body, Person, Role
+from guard.settings import read_secret, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
 
-    from guard.console.people import CertificateHolders, People
     from guard.console.templating import Templates
     from guard.core.model import Json
     from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
+
 
 EVENT: Final = "guard.console_sign_in"
 CALLBACK: Final = "/sign-in/oidc/callback"
@@ -108,7 +116,7 @@ class SignInPages:
 
     async def by_secret(self, request: Request) -> Response:
         """Sign in with a link's or a person's secret."""
-        person = self._ways.access.redeem(field_of(request.state.form, "secret"))
+        person = self._ways.access.redeem("".join(request.state.form.get("secret", [])[:1]))
         if person is None:
             return self._failed(request, "this secret is not known, or the link was used")
         return self._signed_in(person)
@@ -145,7 +153,7 @@ class SignInPages:
 
     async def sign_out(self, request: Request) -> Response:
         """End the session."""
-        self._note("signed out", person_of(request))
+        self._note("signed out", request.state.signed_in.person)
         self._ways.access.sign_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/sign-in", 303)
         answer.delete_cookie(COOKIE)
@@ -179,3 +187,93 @@ class SignInPages:
             httponly=True, secure=self._ways.secure, samesite="lax",
         )  # fmt: skip
         return answer
+
+
+class PersonEntry(Body):
+    """Table ``[people.NAME]``: somebody with a secret."""
+
+    secret: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
+    """SHA-256 of the secret, in hex."""
+    roles: tuple[Role, ...]
+
+
+class CertificateTable(Body):
+    """Table ``[certificates]``: people whose browser shows a certificate (RFC 8446, 4.3.2)."""
+
+    authorities: Path
+    """PEM file of the authorities that they come from, beside the people file."""
+    roles: Annotated[dict[str, tuple[Role, ...]], Field(min_length=1)]
+    """Roles by name: the first URI, else mail address, else DNS name in the certificate."""
+
+
+class PeopleFile(Body):
+    """The whole file."""
+
+    people: dict[str, PersonEntry] = Field(default_factory=dict)
+    oidc: OidcTable | None = None
+    certificates: CertificateTable | None = None
+
+    @field_validator("people")
+    @classmethod
+    def _own_secrets(cls, value: dict[str, PersonEntry]) -> dict[str, PersonEntry]:
+        if len({one.secret.lower() for one in value.values()}) != len(value):
+            raise ValueError("each person has a secret of his own")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateHolders:
+    """People known by their certificates.
+
+    Args:
+        authorities: PEM file, for the TLS handshake.
+        proof: verifies a certificate and names its holder.
+        roles: by name.
+    """
+
+    authorities: Path
+    proof: ClientCertificates
+    roles: dict[str, tuple[Role, ...]]
+
+    def person(self, certificate: bytes) -> Person | None:
+        """Return whose certificate (DER) it is, None where nobody with a role has it."""
+        name = self.proof.holder((certificate,))
+        roles = self.roles.get(name or "", ())
+        return Person(name, frozenset(roles), "certificate") if name and roles else None
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """People who may sign in, besides the holder of the printed link."""
+
+    secrets: dict[str, Person] = field(default_factory=dict)
+    """By the SHA-256 of each person's secret, in hex."""
+    oidc: OidcTable | None = None
+    oidc_secret: str = ""
+    """Secret of the client; empty for a public one."""
+    holders: CertificateHolders | None = None
+
+
+def load_people(path: Path | None, now: Callable[[], float]) -> People:
+    """Return who may sign in, from a TOML file.
+
+    Args:
+        path: of the file; None: nobody.
+        now: seconds since the epoch, for certificates.
+
+    Raises:
+        InputError: the file, or one that it names, cannot be read or says something else.
+    """
+    if path is None:
+        return People()
+    found = read_table(path, "people", PeopleFile)
+    oidc, table, holders = found.oidc, found.certificates, None
+    secret = path.parent / oidc.client_secret if oidc and oidc.client_secret else None
+    if table is not None:
+        file = path.parent / table.authorities
+        proof = ClientCertificates(read_authorities(file, "authorities"), now)
+        holders = CertificateHolders(file, proof, table.roles)
+    people = {
+        one.secret.lower(): Person(name, frozenset(one.roles)) for name, one in found.people.items()
+    }
+    return People(people, oidc, read_secret(secret) if secret else "", holders)

@@ -21,16 +21,17 @@ from enum import StrEnum
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from guard.console.people import read_table
+from guard.console.access import is_private_in_transit
 from guard.core.errors import AuditError, InputError
 from guard.environment import inherited
+from guard.operations.deployment import Body
 from guard.provenance.questions import redacted
-from guard.settings import read_secret
+from guard.settings import read_secret, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,6 @@ AT_ONCE: Final = 5
 TEXT: Final = 120
 """Maximum number of characters of a name that an agent has chosen."""
 TITLE: Final = "Egress guard"
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Shape(StrEnum):
@@ -67,10 +67,8 @@ class Shape(StrEnum):
     """Notification on the desktop of this user, by ``notify-send`` or ``osascript``."""
 
 
-class HookEntry(BaseModel):
+class HookEntry(Body):
     """Table ``[[webhook]]`` of the file of ``--console-webhooks``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     """Name in audit lines; the URL of a chat service is a secret."""
@@ -80,10 +78,8 @@ class HookEntry(BaseModel):
     """File with the key of the signature, beside this one; ``whsec_`` and base64, or any text."""
 
 
-class WebhookFile(BaseModel):
+class WebhookFile(Body):
     """The whole file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     webhook: Annotated[tuple[HookEntry, ...], Field(min_length=1)]
 
@@ -131,8 +127,7 @@ def load_hooks(path: Path | None) -> list[Hook]:
         if one.shape is Shape.DESKTOP:
             hooks.append(Hook(one.name, "", one.shape, b""))
             continue
-        parts = urlsplit(one.url)
-        if not parts.hostname or (parts.scheme != "https" and parts.hostname not in _LOOPBACK):
+        if not is_private_in_transit(one.url):
             raise InputError(f"webhook file `{path}`: the URL of `{one.name}` is no https URL")
         if one.secret is None:
             raise InputError(f"webhook file `{path}`: `{one.name}` has no `secret`")

@@ -13,7 +13,6 @@ import datetime as dt
 import hashlib
 import json
 import re
-import tomllib
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -22,7 +21,7 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
 from guard.core.errors import GuardError
 from guard.core.model import DEFAULT_TENANT
@@ -30,6 +29,7 @@ from guard.core.tool_patterns import ToolPattern
 from guard.credentials.certificates import read_authorities
 from guard.pipeline.identity import Proof, SharedSecrets
 from guard.protocols.http.message import PROXY_CREDENTIAL, HttpRequest
+from guard.settings import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,9 +71,6 @@ class CertificateTable(BaseModel):
 
     authorities: Path
     """PEM file of the authorities that agents' certificates come from."""
-
-
-_ENTRIES: Final[TypeAdapter[dict[str, Digest]]] = TypeAdapter(dict[str, Digest])
 
 
 class _Verified:
@@ -202,8 +199,8 @@ class ClientCertificates:
         return None
 
 
-def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
-    """Return the proofs that a credentials file asks for; none where there is no file.
+def load_proofs(path: Path, now: Callable[[], float]) -> list[Proof]:
+    """Return the proofs that a credentials file asks for.
 
     The file's keys are principals with the sha256 of their secrets; its tables ``[tokens]`` and
     ``[client_certificates]`` are :class:`TokenTable` and :class:`CertificateTable`, and
@@ -212,84 +209,46 @@ def load_proofs(path: Path | None, now: Callable[[], float]) -> list[Proof]:
     Raises:
         GuardError: the file or one it names cannot be read, or a value is wrong.
     """
-    if path is None:
-        return []
-    values = _read(path)
-    tables = {k: values.pop(k) for k in list(values) if isinstance(values[k], dict)}
-    if unknown := sorted(set(tables) - {"tokens", "client_certificates", "tenants"}):
-        raise GuardError(
-            f"credentials file `{path}`: unknown table `{unknown[0]}`; there are `tokens`, "
-            "`client_certificates` and `tenants`"
-        )
+    found = read_table(path, "credentials", CredentialsFile)
     proofs: list[Proof] = []
-    try:
-        if "client_certificates" in tables:
-            table = CertificateTable.model_validate(tables["client_certificates"])
-            authorities = read_authorities(path.parent / table.authorities, "authorities")
-            proofs.append(ClientCertificates(authorities, now))
-        if digests := _ENTRIES.validate_python(values):
-            proofs.append(SharedSecrets(digests))
-        if "tokens" in tables:
-            tokens = TokenTable.model_validate(tables["tokens"])
-            proofs.append(SignedTokens(tokens, _keys(path.parent / tokens.keys), now))
-    except ValidationError as error:
-        raise _wrong(path, error) from None
-    if "tenants" in tables and not proofs:
+    if found.client_certificates is not None:
+        file = path.parent / found.client_certificates.authorities
+        proofs.append(ClientCertificates(read_authorities(file, "authorities"), now))
+    if found.model_extra:
+        proofs.append(SharedSecrets(found.model_extra))
+    if found.tokens is not None:
+        keys = _keys(path.parent / found.tokens.keys)
+        proofs.append(SignedTokens(found.tokens, keys, now))
+    if found.tenants is not None and not proofs:
         raise GuardError(
             f"credentials file `{path}`: `tenants` are of principals that prove who they are"
         )
     return proofs
 
 
-def load_tenants(path: Path | None) -> Tenants | None:
+def load_tenants(path: Path) -> Tenants | None:
     """Return the tenants that a credentials file names, None where all principals are of one.
 
     Raises:
         GuardError: the file cannot be read, or a table is wrong.
     """
-    tables = None if path is None else _read(path).get("tenants")
-    if path is None or tables is None:
-        return None
-    try:
-        return Tenants(TABLES.validate_python(tables))
-    except ValidationError as error:
-        raise _wrong(path, error, "tenants.") from None
+    tables = read_table(path, "credentials", CredentialsFile).tenants
+    return None if tables is None else Tenants(tables)
 
 
-def load_digests(path: Path | None) -> dict[str, str]:
+def load_digests(path: Path) -> dict[str, str]:
     """Return sha256 digests by name, from a file that may hold nothing else.
 
     Raises:
         GuardError: the file cannot be read or a value is not a sha256 in hex.
     """
-    if path is None:
-        return {}
-    try:
-        return _ENTRIES.validate_python(_read(path))
-    except ValidationError as error:
-        name = error.errors()[0]["loc"][0]
-        raise GuardError(
-            f"credentials file `{path}`: `{name}` needs the sha256 of its secret, in hex"
-        ) from None
+    return read_table(path, "credentials", DigestsFile).root
 
 
 def client_authorities(proofs: Iterable[Proof]) -> list[x509.Certificate]:
     """Return the authorities of clients' certificates; none where clients are not asked for any."""
     found = [proof.authorities for proof in proofs if isinstance(proof, ClientCertificates)]
     return [one for authorities in found for one in authorities]
-
-
-def _wrong(path: Path, error: ValidationError, table: str = "") -> GuardError:
-    first = error.errors()[0]
-    place = table + ".".join(str(part) for part in first["loc"])
-    return GuardError(f"credentials file `{path}`: `{place}`: {first['msg']}")
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise GuardError(f"credentials file `{path}` cannot be read: {error}") from error
 
 
 def _keys(path: Path) -> dict[str, object]:
@@ -333,7 +292,19 @@ class TenantTable(BaseModel):
     """Tenants that its principals are spread over, where they share no memory with each other."""
 
 
-TABLES: Final[TypeAdapter[dict[Name, TenantTable]]] = TypeAdapter(dict[Name, TenantTable])
+class CredentialsFile(BaseModel):
+    """A credentials file: principals with the sha256 of their secrets, and three tables."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Digest]
+
+    tokens: TokenTable | None = None
+    client_certificates: CertificateTable | None = None
+    tenants: dict[Name, TenantTable] | None = None
+
+
+class DigestsFile(RootModel[dict[str, Digest]]):
+    """A file of names with the sha256 of their secrets, and nothing else."""
 
 
 class Tenants:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, InputError
 from guard.credentials.label_key import audit_key_path, load_key
+from guard.processes.private_directories import write_private
 from guard.provenance.seal import KEY_BYTES, Seal
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 from guard.telemetry.audit_tree import Signer, Verifier
 
 if TYPE_CHECKING:
@@ -153,6 +154,15 @@ def key_id(key: bytes) -> str:
     return hashlib.sha256(b"guard key ring" + key).hexdigest()[:12]
 
 
+def open_signed_log(path: Path | None, key: Path | None) -> AuditLogFile | NoAuditLog:
+    """Return the audit log of a path, which a key signs; one that drops its lines without a path.
+
+    Raises:
+        GuardError: the log or the key cannot be used.
+    """
+    return open_audit_log(path, signer=None if path is None else audit_signer(key))
+
+
 def audit_signer(path: Path | None = None) -> Signer:
     """Return what signs the audit log: every key of the ring that is accepted.
 
@@ -240,6 +250,31 @@ class KeyWatch:
         return keys
 
 
+def key_watches(
+    label_key: Path,
+    seal: Seal,
+    audit_key: Path | None,
+    audit: AuditLogFile | NoAuditLog,
+    now: Callable[[], float],
+) -> list[KeyWatch]:
+    """Return the watches of a label key and, where there is an audit log, of the one that signs it.
+
+    Args:
+        label_key: file of the label key.
+        seal: what it seals with.
+        audit_key: file of the key that signs the log; left out, one in the user's state directory.
+        audit: the log.
+        now: seconds since the epoch.
+    """
+    found = [KeyWatch(label_key, "label key", seal.rotate, now)]
+    if isinstance(audit, AuditLogFile):
+        path = audit_key or audit_key_path()
+        found.append(
+            KeyWatch(path, "audit key", lambda keys: audit.use_signer(signer_of(keys)), now)
+        )
+    return found
+
+
 def _read(entry: dict[str, Any], own: RingKey) -> RingKey:
     if entry["id"] == own.id:
         key = b"" if entry.get("retired") else own.key
@@ -262,16 +297,7 @@ def _write(path: Path, what: str, keys: list[RingKey]) -> None:
         }
         for one in keys
     ]
-    file = ring_path(path)
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(handle, json.dumps({"keys": entries}, indent=1).encode() + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        draft.replace(file)
+        write_private(ring_path(path), json.dumps({"keys": entries}, indent=1).encode() + b"\n")
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise GuardError(f"the ring of the {what} cannot be written: {error.strerror}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
 from contextlib import suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.private_directories import make_private
+from guard.processes.private_directories import make_private, write_private
 from guard.settings import state_directory
 
 NAME: Final = "label.key"
@@ -122,17 +121,4 @@ def _make(path: Path) -> None:
     if path.exists():
         return
     make_private(path.parent)
-    # Written whole under another name first: whoever finds the file finds all of it.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(handle, secrets.token_bytes(KEY_BYTES))
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
+    write_private(path, secrets.token_bytes(KEY_BYTES), is_new=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from guard.demo.scenario import SEND, Ending, Step
-from guard.demo.stage import Places, Via
+from guard.demo.story import SEND, Ending, Step, Via
 
 ROUTES = {
     Via.MEMORY: "A document tells the agent to remember an address. A later session recalls it.",
@@ -57,54 +57,35 @@ class Narrator:
         line.append(f"({step.tool})", style="dim")
         self._console.print(line)
         if step.refused and step.tool == SEND:
-            self._observation(step)
+            shown = json.dumps(dict(step.structured), indent=2) if step.structured else step.text
+            title = "what the agent is told instead"
+            text = Text(printable(shown, longest=2000))
+            self._console.print(Panel(text, title=title, title_align="left", border_style="red"))
 
-    def ending(self, ending: Ending, seconds: float) -> None:
-        """Sum up what was proven."""
+    def ending(self, ending: Ending, seconds: float, kept: Path | None = None) -> None:
+        """Sum up what was proven, and say where the files are."""
         self._console.rule("What the proof says", align="left")
-        self._verdict(
-            f"everyday mail: {ending.benign_delivered} arrived (mail server's outbox)",
-            good=ending.benign_delivered >= 1,
-        )
-        self._verdict(
-            f"attack: {ending.attack_refused} refused (agent's answer and audit log)",
-            good=ending.attack_refused >= 1,
-        )
-        self._verdict(
-            f"attack: {ending.attack_delivered} arrived (mail server's outbox)",
-            good=ending.attack_delivered == 0,
-        )
-        self._verdict(
+        proofs = {
+            f"everyday mail: {ending.benign_delivered} arrived (mail server's outbox)": (
+                ending.benign_delivered >= 1
+            ),
+            f"attack: {ending.attack_refused} refused (agent's answer and audit log)": (
+                ending.attack_refused >= 1
+            ),
+            f"attack: {ending.attack_delivered} arrived (mail server's outbox)": (
+                ending.attack_delivered == 0
+            ),
             f"notes over plain HTTP: {ending.notes_delivered} arrived, "
-            f"{ending.notes_refused} refused, {ending.notes_leaked} leaked",
-            good=ending.notes_delivered >= 1 and ending.notes_leaked == 0,
-        )
+            f"{ending.notes_refused} refused, {ending.notes_leaked} leaked": (
+                ending.notes_delivered >= 1 and ending.notes_leaked == 0
+            ),
+        }
+        for text, good in proofs.items():
+            mark, style = ("✓", "green") if good else ("✗", "bold red")
+            self._line(f"{mark} {text}", style=style)
         self._line(f"{seconds:.1f} seconds, everything included.", style="dim")
-
-    def kept(self, places: Places) -> None:
-        """Say where the files are."""
-        self._line(
-            f"Kept in {places.directory}: audit.jsonl, guard.log, default.yaml, notes.yaml, "
-            "mail.sqlite, memory.sqlite, notes.sqlite"
-        )
-
-    def _observation(self, step: Step) -> None:
-        if step.outcome.structured:
-            shown = json.dumps(dict(step.outcome.structured), indent=2)
-        else:
-            shown = step.outcome.text
-        self._console.print(
-            Panel(
-                Text(printable(shown, longest=2000)),
-                title="what the agent is told instead",
-                title_align="left",
-                border_style="red",
-            )
-        )
-
-    def _verdict(self, text: str, *, good: bool) -> None:
-        mark, style = ("✓", "green") if good else ("✗", "bold red")
-        self._line(f"{mark} {text}", style=style)
+        if kept is not None:
+            self._line(f"Audit log, guard log, policies and databases are kept in {kept}")
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(Text(printable(text), style=style))

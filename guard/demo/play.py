@@ -17,8 +17,7 @@ from guard.core.errors import GuardError
 from guard.core.model import DestinationStatus
 from guard.core.policy import Policy
 from guard.demo.narration import Narrator
-from guard.demo.scenario import Ending, Step, Story, seed
-from guard.demo.stage import DemoError, Places, Via, stage
+from guard.demo.story import DemoError, Ending, Places, Step, Story, Via, stage
 from guard.replay.reports import Check, Report, machine
 from guard.values.canonical import read_destinations
 
@@ -31,11 +30,42 @@ PASSES: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED
 class Played:
     """A demo that was played to its end."""
 
+    via: Via
+    attacker: str
     ending: Ending
     steps: tuple[Step, ...]
     seconds: float
     directory: Path | None
     """Directory in which the files were kept; None where they were not."""
+
+    def report(self) -> Report:
+        """Return the figures."""
+        ending = self.ending
+        counts = (
+            ("benign_delivered", ending.benign_delivered, ">= 1"),
+            ("attack_refused", ending.attack_refused, ">= 1"),
+            ("attack_delivered", ending.attack_delivered, "0"),
+        )
+        checks = [
+            Check(id=name, value=value, unit="count", n=1, target=target)
+            for name, value, target in counts
+        ]
+        seconds = round(self.seconds, 2)
+        checks.append(Check(id="seconds", value=seconds, unit="s", target="< 20"))
+        details = {
+            "via": self.via.value,
+            "attacker": self.attacker,
+            "observation": dict(ending.observation),
+            "observation_text": ending.observation_text,
+            "notes": {
+                "delivered": ending.notes_delivered,
+                "refused": ending.notes_refused,
+                "leaked": ending.notes_leaked,
+            },
+            "steps": [asdict(step) for step in self.steps],
+            "kept": None if self.directory is None else str(self.directory),
+        }
+        return Report(name="demo", machine=machine(), checks=checks, details=details)
 
 
 def passes_by_policy(policy: Policy, attacker: str) -> bool:
@@ -53,7 +83,7 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
     started = time.perf_counter()
     steps: list[Step] = []
 
-    def tell(step: Step) -> None:
+    def noted(step: Step) -> None:
         steps.append(step)
         narrator.step(step)
 
@@ -62,55 +92,21 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
         if not keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
         places = Places(directory, policy)
+        places.seed(attacker)
         narrator.opening(policy.name)
-        seed(places, attacker)
         try:
-            with _stopped_cleanly(), stage(places) as running:
-                story = Story(running, places, tell)
-                asyncio.run(_sessions(story, attacker, via, narrator))
+            with _stopped_cleanly(), stage(places) as urls:
+                story = Story(urls, places, noted)
+                asyncio.run(tell(story, narrator, via, attacker))
         except Exception as error:
             raise DemoError(_cause(error)) from error
-        ending = story.ending
         seconds = time.perf_counter() - started
-        narrator.ending(ending, seconds)
-        if keep:
-            narrator.kept(places)
-    return Played(ending, tuple(steps), seconds, directory if keep else None)
+        narrator.ending(story.ending, seconds, directory if keep else None)
+    return Played(via, attacker, story.ending, tuple(steps), seconds, directory if keep else None)
 
 
-def report(played: Played, attacker: str, via: Via) -> Report:
-    """Return the figures of a demo that was played."""
-    ending = played.ending
-    figures = (
-        ("benign_delivered", ending.benign_delivered, "count", ">= 1"),
-        ("attack_refused", ending.attack_refused, "count", ">= 1"),
-        ("attack_delivered", ending.attack_delivered, "count", "0"),
-        ("seconds", round(played.seconds, 2), "s", "< 20"),
-    )
-    return Report(
-        name="demo",
-        machine=machine(),
-        checks=[
-            Check(id=name, value=value, unit=unit, n=1 if unit == "count" else None, target=target)
-            for name, value, unit, target in figures
-        ],
-        details={
-            "via": via.value,
-            "attacker": attacker,
-            "observation": dict(ending.observation),
-            "observation_text": ending.observation_text,
-            "notes": {
-                "delivered": ending.notes_delivered,
-                "refused": ending.notes_refused,
-                "leaked": ending.notes_leaked,
-            },
-            "steps": [asdict(step) for step in played.steps],
-            "kept": None if played.directory is None else str(played.directory),
-        },
-    )
-
-
-async def _sessions(story: Story, attacker: str, via: Via, narrator: Narrator) -> None:
+async def tell(story: Story, narrator: Narrator, via: Via, attacker: str) -> None:
+    """Play the sessions under their headings."""
     async with asyncio.timeout(WHOLE_SECONDS):
         narrator.benign()
         await story.benign()

@@ -8,17 +8,16 @@ Requests for approval and remembered answers as JSON values for console, API and
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from guard.core.errors import GuardError, InputError
+from guard.core.errors import GuardError
 from guard.core.tool_answers import Cover
 from guard.memory.pins import Pin, Pins
-from guard.operations.deployment import ConsoleMetrics, Deployment, OfTenant, Person
+from guard.operations.deployment import Body, ConsoleMetrics, Deployment, HexText, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
-from guard.operations.labels import LabelOperator, Remembered
-from guard.operations.tool_answers import UNMAPPED
+from guard.operations.labels import UNMAPPED, LabelOperator, Remembered
 from guard.policy.proposal import mapping_text
 from guard.provenance.approvals import ApprovalRequest, Approvals, Grant, Scope
 from guard.provenance.principal_status import BreakGlass, Pause
@@ -28,12 +27,11 @@ from guard.store.principal_status import PrincipalStatusOperator
 from guard.store.trials import RUNNING, TrialStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from guard.core.model import Json, Role
 
 
-ResultT = TypeVar("ResultT")
 EVENT: Final = "guard.approval"
 EVENT_PIN: Final = "guard.tool_definition_approved"
 EVENT_FINDING: Final = "guard.finding"
@@ -43,16 +41,15 @@ _COVERS: Final = {Answer.TOOL: Cover.KINDS, Answer.READ_ONLY: Cover.READS}
 _UNTRUSTED: Final = frozenset({"tainted", "unknown", "remembered"})
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Body):
     """Answer with its options."""
 
     answer: Answer
     scope: Scope = Scope.PRINCIPAL
     """Scope of a remembered answer; ``session`` extends an errand grant to the session."""
-    seconds: int = 0
+    seconds: int = Field(default=0, ge=0)
     """Duration of a remembered answer; 0 for the policy's maximum."""
-    limit: str = ""
+    limit: str = Field(default="", pattern=r"^(\d{1,12}(\.\d{1,6})?)?$")
     """Highest amount of a remembered payment; empty for the amount of this one."""
 
     @property
@@ -66,14 +63,13 @@ class Decided:
         if self.answer is Answer.ERRAND:
             whole = self.scope is Scope.SESSION
             return Grant(Scope.ERRAND, ends, by, whole_session=whole)
+        scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
         cover = _COVERS.get(self.answer)
         if cover is not None:
-            scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
             return Grant(scope, ends, by, cover=cover)
         if self.answer is Answer.DIRECTORY:
             if asked.people > 1 or not all(call.folders for call in asked.calls):
                 raise GuardError("this answer cannot be kept: no directory covers this call")
-            scope = self.scope if self.scope is Scope.SESSION else Scope.PRINCIPAL
             folders = tuple(one for call in asked.calls for one in call.folders)
             return Grant(scope, ends, by, folders=folders)
         if self.answer is not Answer.REMEMBER or self.scope in {Scope.CALL, Scope.ERRAND}:
@@ -84,7 +80,7 @@ class Decided:
 class Revocation(OfTenant):
     """Remembered answer that is revoked."""
 
-    mark: str
+    mark: HexText
 
 
 class OfPrincipal(OfTenant):
@@ -244,8 +240,9 @@ class ApprovalActions:
         """Refuse, before the audit line, an answer that the store would refuse."""
         policy = self.deployment.policy()
         if policy is not None and asked.policy not in {policy.digest, candidate}:
-            msg = "the policy has changed since: deny this, and have the agent ask again"
-            raise GuardError(msg)
+            raise GuardError(
+                "the policy has changed since: deny this, and have the agent ask again"
+            )
         try:
             Approvals.check(asked, at, person.approver)
         except ValueError as error:
@@ -297,14 +294,10 @@ class ApprovalActions:
         Raises:
             GuardError: no answer has this mark.
         """
-        try:
-            wanted = bytes.fromhex(given.mark)
-        except ValueError as error:
-            raise InputError("a mark is hexadecimal") from error
-        fields: dict[str, Json] = {"answer": "revoked", "mark": given.mark, **person.fields()}
-        self.deployment.audit.event(EVENT, fields)
-        if not wanted or not await self._labels(given.tenant).revoke_remembered(wanted):
-            raise GuardError("no answer is remembered under this mark; it may have ended")
+        wanted = bytes.fromhex(given.mark)
+        with self.deployment.recorded(EVENT, person, answer="revoked", mark=given.mark):
+            if not wanted or not await self._labels(given.tenant).revoke_remembered(wanted):
+                raise GuardError("no answer is remembered under this mark; it may have ended")
         self.metrics.answers.labels("revoked").inc()
         return {"revoked": given.mark}
 
@@ -368,12 +361,10 @@ class ApprovalActions:
         """
         seconds = min(given.seconds, self._longest())
         glass = BreakGlass("", given.principal, given.tool, given.why, seconds, 0, 0, "", "", "")
-        ask = self._status_of(given.tenant).ask_glass
-        asked = await self._break_glass(
-            person,
-            {"act": "asked", **given.model_dump(), "seconds": seconds},
-            lambda: ask(glass, person.approver, self.deployment.now()),
-        )
+        operator, at = self._status_of(given.tenant), self.deployment.now()
+        fields: dict[str, Json] = {"act": "asked", **given.model_dump(), "seconds": seconds}
+        with self.deployment.recorded(EVENT_BREAK_GLASS, person, "act", **fields):
+            asked = await operator.ask_glass(glass, person.approver, at)
         return {"asked": asdict(asked)}
 
     async def open_glass(self, person: Person, given: Opening) -> dict[str, Any]:
@@ -389,11 +380,9 @@ class ApprovalActions:
             raise GuardError("no break-glass waits under this id; it may have expired")
         longest = self._longest()
         named = {name: getattr(glass, name) for name in ("principal", "tool", "first", "why")}
-        opened = await self._break_glass(
-            person,
-            {"act": "opened", **given.model_dump(), **named},
-            lambda: operator.open_glass(given.id, person.approver, at, longest),
-        )
+        fields: dict[str, Json] = {"act": "opened", **given.model_dump(), **named}
+        with self.deployment.recorded(EVENT_BREAK_GLASS, person, "act", **fields):
+            opened = await operator.open_glass(given.id, person.approver, at, longest)
         return {"opened": asdict(opened)}
 
     async def close_glass(self, person: Person, given: OfPrincipal) -> dict[str, Json]:
@@ -402,24 +391,11 @@ class ApprovalActions:
         Raises:
             GuardError: no break-glass is open for this principal.
         """
-        close = self._status_of(given.tenant).close_glass
-        fields = {"act": "closed", **given.model_dump()}
-        if not await self._break_glass(person, fields, lambda: close(given.principal)):
-            raise GuardError("none is open for this principal; it may have ended")
+        fields: dict[str, Json] = {"act": "closed", **given.model_dump()}
+        with self.deployment.recorded(EVENT_BREAK_GLASS, person, "act", **fields):
+            if not await self._status_of(given.tenant).close_glass(given.principal):
+                raise GuardError("none is open for this principal; it may have ended")
         return {"closed": given.principal}
-
-    async def _break_glass(
-        self, person: Person, fields: dict[str, Json], do: Callable[[], Awaitable[ResultT]]
-    ) -> ResultT:
-        """Record an act, then do it; record a failure as well."""
-        fields = {**fields, **person.fields()}
-        self.deployment.audit.event(EVENT_BREAK_GLASS, fields)
-        try:
-            return await do()
-        except GuardError as error:
-            failed = {**fields, "act": "failed", "error": str(error)[:200]}
-            self.deployment.audit.event(EVENT_BREAK_GLASS, failed)
-            raise
 
     def _longest(self) -> int:
         """Return the maximum duration of a break-glass, in seconds.

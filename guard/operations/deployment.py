@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -114,6 +114,10 @@ class Person:
 ERROR_CHARACTERS: Final = 200
 
 
+HexText = Annotated[str, Field(pattern=r"^([0-9a-fA-F]{2})*$")]
+"""Bytes in hex digits."""
+
+
 class Body(BaseModel):
     """Request; unknown members are refused."""
 
@@ -163,8 +167,17 @@ class Deployment:
             raise InputError("no --audit given, so this would not be on record")
 
     @contextmanager
-    def recorded(self, event: str, person: Person, **fields: Json) -> Iterator[dict[str, Json]]:
+    def recorded(
+        self, event: str, person: Person, outcome: str = "", **fields: Json
+    ) -> Iterator[dict[str, Json]]:
         """Write the audit line of an act before it takes effect, and another one if it fails.
+
+        Args:
+            event: name of the line.
+            person: who acts.
+            outcome: field that says ``failed``, with the reason in ``error``; left out, the reason
+                is in ``failed``.
+            fields: of the line.
 
         Yields:
             the fields of the line, for a further line of the same act.
@@ -177,7 +190,9 @@ class Deployment:
         try:
             yield line
         except GuardError as error:
-            self.audit.event(event, {**line, "failed": str(error)[:ERROR_CHARACTERS]})
+            why = str(error)[:ERROR_CHARACTERS]
+            failed = {outcome: "failed", "error": why} if outcome else {"failed": why}
+            self.audit.event(event, {**line, **failed})
             raise
 
 

@@ -45,7 +45,7 @@ from guard.extensions.propagation.repair import (
 )
 from guard.extensions.propagation.scope import THRESHOLD, Scope, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
-from guard.operations.deployment import Body
+from guard.operations.deployment import Body, HexText
 from guard.provenance.label_sets import (
     ATTESTED,
     ITEM,
@@ -77,14 +77,11 @@ Texts: TypeAlias = "dict[bytes, tuple[str, dict[str, Json]]]"
 TextWriter: TypeAlias = "Callable[[str, dict[str, Json]], Awaitable[object]]"
 """Saves something with a tool through the guard; takes the tool's name and its arguments."""
 
-GIVEN: Final = ("node", "item", "store", "value", "source", "server", "principal", "session")
-"""The texts of :class:`Given`."""
-
 
 class Given(Body):
     """Selection that an incident is opened from; every given field must hold of a save."""
 
-    node: str = ""
+    node: HexText = ""
     """Node of the graph, in hex."""
     item: str = ""
     """Key of an item of ``store``."""
@@ -105,12 +102,8 @@ class Given(Body):
 
     def named(self) -> dict[str, str]:
         """Return what was given."""
-        found = {name: str(getattr(self, name)) for name in GIVEN if getattr(self, name)}
-        if self.since:
-            found["since"] = str(self.since)
-        if self.until:
-            found["until"] = str(self.until)
-        return found
+        given = self.model_dump(include={*Given.model_fields})
+        return {name: str(value) for name, value in given.items() if value}
 
 
 class IncidentOperator:
@@ -162,16 +155,12 @@ class IncidentOperator:
         values = set(find_values(given.value).plain) if given.value else set()
         if given.value and not values:
             raise GuardError(f"`{given.value}` has no address or other value in it")
-        try:
-            nodes = {bytes.fromhex(given.node)} if given.node else set()
-        except ValueError as error:
-            raise GuardError("a node is named in hex digits") from error
         seal, identity = self._seal, self._identity
         reader = replace(identity, principal=given.principal, session=given.session)
         listener, _, upstream = given.server.partition(" ")
         item = f"item:{given.store}:{given.item}" if given.item else ""
         return Selector(
-            nodes=frozenset(nodes),
+            nodes=frozenset({bytes.fromhex(given.node)} if given.node else ()),
             places=frozenset({place_of(seal, given.store, item)} if given.item else ()),
             values=frozenset(seal.fingerprint(value) for value in values),
             origins=frozenset({source_mark(given.source)} if given.source else ()),

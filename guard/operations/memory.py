@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from guard.core.errors import GuardError, InputError
+from guard.core.errors import GuardError
 from guard.core.mappings import DetectionSettings
 from guard.core.memory import Fate, MemoryClass, Trust
 from guard.core.model import Identity, Integrity, Json
@@ -24,7 +24,7 @@ from guard.extensions.graph_memory.ledger import (
 )
 from guard.extensions.propagation.scope import scope_document, scope_of, select
 from guard.operations.approvals import EVENT_FINDING
-from guard.operations.deployment import Body, Deployment, OfTenant, Person
+from guard.operations.deployment import Body, Deployment, HexText, OfTenant, Person
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.lineage import entry_document, traced_document, traced_tree
 from guard.provenance.imports import ImportedItem
@@ -132,7 +132,7 @@ class Reach(OfTenant):
 class Clearing(OfTenant):
     """Findings that a person has checked."""
 
-    nodes: tuple[str, ...] = Field(min_length=1)
+    nodes: tuple[HexText, ...] = Field(min_length=1)
 
 
 class GraphChange(Body):
@@ -346,10 +346,7 @@ class MemoryActions:
 
     async def clear(self, person: Person, given: Clearing) -> dict[str, Json]:
         """Clear findings."""
-        try:
-            nodes = [bytes.fromhex(one) for one in given.nodes]
-        except ValueError as error:
-            raise InputError("a node is named in hex digits") from error
+        nodes = [bytes.fromhex(one) for one in given.nodes]
         line: dict[str, Json] = {"act": "clear", "tenant": given.tenant, "nodes": list(given.nodes)}
         with self._of.recorded(EVENT_FINDING, person, **line):
             if not await self._watch(given.tenant).clear(nodes):

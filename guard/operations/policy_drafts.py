@@ -14,7 +14,6 @@ Acts on policies: agree to a draft, commit it, put it on trial, widen or stop th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import difflib
 import hashlib
 import io
@@ -26,11 +25,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 from pydantic import BaseModel, Field
 
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy import load_policies
 from guard.policy.yaml_loader import merged_yaml
+from guard.processes.private_directories import replace_file
 from guard.replay.policy_tests import SUFFIX
 from guard.replay.rehearsal import Job, read_draft
 from guard.settings import BUILTIN
@@ -140,16 +141,6 @@ class PolicyHistory:
         if ended.returncode:
             raise GuardError(f"git: {ended.stderr.strip()[:300]}")
         return ended.stdout
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file whole, with its mode; a new one is its owner's alone."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(data)
-    if path.exists():
-        fresh.chmod(path.stat().st_mode & 0o777)
-    fresh.replace(path)
 
 
 DRAFTS: Final = 50
@@ -320,8 +311,9 @@ class PolicyDrafts:
                 self._kept.mkdir(mode=0o700, exist_ok=True)
                 replace_file(self._kept / f"{draft.id}.json", draft.model_dump_json().encode())
             except OSError as error:
-                msg = f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
-                raise GuardError(msg) from error
+                raise GuardError(
+                    f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
+                ) from error
         return draft
 
     @property
@@ -437,8 +429,13 @@ class PolicyDrafts:
     async def _rehearsed(self, job: Job, rehearsal: Rehearsal) -> None:
         try:
             async with self._turn, asyncio.timeout(REHEARSAL_SECONDS):
-                lines = await self._run(job)
-            message = json.loads(next((one for one in reversed(lines) if one), b"{}"))
+                ended = await anyio.run_process(
+                    (sys.executable, "-m", "guard.replay.rehearsal"),
+                    input=job.model_dump_json().encode() + b"\n",
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                )
+            message = json.loads(ended.stdout or b"{}")
             rehearsal.result = message.get("result")
             rehearsal.error = message.get("error", "")
         except TimeoutError:
@@ -447,23 +444,6 @@ class PolicyDrafts:
             rehearsal.error = f"it could not be run: {type(error).__name__}"
         if rehearsal.runs:
             rehearsal.error = "its process ended without a result"
-
-    @staticmethod
-    async def _run(job: Job) -> list[bytes]:
-        """Return the lines of a rehearsal's process."""
-        pipe, command = asyncio.subprocess.PIPE, (sys.executable, "-m", "guard.replay.rehearsal")
-        nowhere = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=nowhere
-        )
-        try:
-            out, _ = await process.communicate(job.model_dump_json().encode() + b"\n")
-            return out.split(b"\n")
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
 
     async def aclose(self) -> None:
         """End running rehearsals."""

@@ -11,35 +11,18 @@ import os
 import ssl
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from guard.core.errors import GuardError, InputError
-from guard.processes.private_directories import check_private, make_private
+from guard.processes.private_directories import check_private, make_private, write_private
 from guard.settings import state_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from guard.core.model import Json
 
-
-Note = TypeVar("Note")
-
-
-def leave_note(folder: str, pid: int, fields: Mapping[str, Json]) -> Path | None:
-    """Write the note of a process; return its file, None where it was not possible."""
-    try:
-        path = note_path(folder, pid)
-        make_private(path.parent)
-        check_private(path.parent)
-        path.unlink(missing_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123  (a descriptor)
-            json.dump(fields, file)
-    except (OSError, GuardError):
-        return None
-    return path
+FOLDER: Final = "run"
+CONSOLES: Final = "consoles"
 
 
 def note_path(folder: str, pid: int) -> Path:
@@ -47,16 +30,42 @@ def note_path(folder: str, pid: int) -> Path:
     return state_directory() / folder / f"{pid}.json"
 
 
-def living_notes(folder: str, made: Callable[..., Note]) -> list[Note]:
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Note of one process."""
+
+    folder: ClassVar[str]
+    pid: int
+
+    def write(self) -> bool:
+        """Leave the note; return whether that was possible: a process serves without it too."""
+        try:
+            path = note_path(self.folder, self.pid)
+            make_private(path.parent)
+            check_private(path.parent)
+            write_private(path, json.dumps(asdict(self)).encode())
+        except (OSError, GuardError):
+            return False
+        return True
+
+    def remove(self) -> None:
+        """Take the note away."""
+        with suppress(OSError, GuardError):
+            note_path(self.folder, self.pid).unlink(missing_ok=True)
+
+
+NoteT = TypeVar("NoteT", bound=Note)
+
+
+def living_notes(made: type[NoteT]) -> list[NoteT]:
     """Return the notes of processes that are alive; that of one that was killed is taken away.
 
     Args:
-        folder: of the state directory.
-        made: makes a note of its fields; one that they do not fit is left out.
+        made: kind of notes; one whose fields do not fit is left out.
     """
-    found: list[Note] = []
+    found: list[NoteT] = []
     try:
-        paths = sorted((state_directory() / folder).glob("*.json"))
+        paths = sorted((state_directory() / made.folder).glob("*.json"))
     except InputError:
         # Who has no state directory has left no notes.
         return found
@@ -65,7 +74,7 @@ def living_notes(folder: str, made: Callable[..., Note]) -> list[Note]:
             check_private(path.parent)
             fields = json.loads(path.read_text(encoding="utf-8"))
             note = made(**fields)
-            os.kill(fields["pid"], 0)
+            os.kill(note.pid, 0)
         except ProcessLookupError:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -76,14 +85,11 @@ def living_notes(folder: str, made: Callable[..., Note]) -> list[Note]:
     return found
 
 
-FOLDER: Final = "run"
-
-
 @dataclass(frozen=True, slots=True)
-class RunNote:
+class RunNote(Note):
     """Address of the store of one running guard."""
 
-    pid: int
+    folder = FOLDER
     redis: str
     """URL of its state."""
     label_key: str = ""
@@ -98,15 +104,6 @@ class RunNote:
     forward: str = ""
     """Address of its first forward listener, empty where it has none."""
 
-    def write(self) -> bool:
-        """Leave the note; return whether that was possible: a guard serves without it too."""
-        return leave_note(FOLDER, self.pid, asdict(self)) is not None
-
-    def remove(self) -> None:
-        """Take the note away."""
-        with suppress(OSError, GuardError):
-            note_path(FOLDER, self.pid).unlink(missing_ok=True)
-
 
 def find_running() -> RunNote:
     """Return the note of this user's one running guard.
@@ -114,7 +111,7 @@ def find_running() -> RunNote:
     Raises:
         InputError: there is none, or more than one, and which is meant was not said.
     """
-    notes = living_notes(FOLDER, RunNote)
+    notes = living_notes(RunNote)
     if not notes:
         raise InputError(
             "no guard of this user runs with `--redis embedded`; name the state with --redis URL"
@@ -125,14 +122,11 @@ def find_running() -> RunNote:
     return notes[0]
 
 
-CONSOLES: Final = "consoles"
-
-
 @dataclass(frozen=True, slots=True)
-class ConsoleNote:
+class ConsoleNote(Note):
     """Address and secret of one console."""
 
-    pid: int
+    folder = CONSOLES
     url: str
     """Without a slash at its end."""
     secret: str
@@ -153,10 +147,6 @@ class ConsoleNote:
         context.load_verify_locations(self.certificate)
         return context
 
-    def write(self) -> Path | None:
-        """Leave the note; return its file, None where it was not possible."""
-        return leave_note(CONSOLES, self.pid, asdict(self))
-
 
 def find_console(url: str | None = None, redis: str | None = None) -> ConsoleNote | None:
     """Return the note of this user's running console, None where there is none.
@@ -169,7 +159,7 @@ def find_console(url: str | None = None, redis: str | None = None) -> ConsoleNot
         InputError: there are several, or guards with a state that the console has not, and which
             is meant was not said.
     """
-    notes = living_notes(CONSOLES, ConsoleNote)
+    notes = living_notes(ConsoleNote)
     if url is not None:
         return next((note for note in notes if note.url == url.rstrip("/")), None)
     if redis is not None:
@@ -177,7 +167,7 @@ def find_console(url: str | None = None, redis: str | None = None) -> ConsoleNot
     if not notes:
         return None
     states = {note.redis for note in notes}
-    guards = [one for one in living_notes(FOLDER, RunNote) if one.redis not in states]
+    guards = [one for one in living_notes(RunNote) if one.redis not in states]
     if len(notes) + len(guards) > 1:
         found = [f"--console {note.url} (process {note.pid})" for note in notes]
         found += [f"--redis {one.redis} (process {one.pid})" for one in guards]

@@ -242,14 +242,12 @@ class DescribedLedger:
 
     async def append(self, tenant: str, area: LabelSet, entries: Sequence[bytes]) -> int:
         """Return the number of entries; none is kept."""
-        del tenant, area
         return len(entries)
 
     async def read(
         self, tenant: str, area: LabelSet, start: int
     ) -> AsyncGenerator[list[object], None]:
         """Yield nothing."""
-        del tenant, area, start
         for chunk in list[list[object]]():
             yield chunk
 
@@ -340,12 +338,10 @@ class DescribedStore:
 
     async def look_up(self, identity: Identity, lookup: LabelLookup) -> tuple[object, ...]:
         """Return the described records."""
-        del identity
         return self._answers(lookup)
 
     async def fields(self, identity: Identity, area: LabelSet) -> dict[bytes, bytes]:
         """Return nothing: no incident is described."""
-        del identity, area
         return {}
 
     async def complete(self, completion: Completion) -> None:
@@ -364,7 +360,6 @@ class DescribedStaging:
 
     async def stage(self, candidate: Candidate, receipt: str) -> StagedFacts:
         """Return the described circumstances."""
-        del candidate, receipt
         described = self._described
         return StagedFacts(
             nonce_used=described.nonce_used,
@@ -378,12 +373,10 @@ class DescribedStaging:
         self, candidate: Candidate, decision: GateDecision, facts: StagedFacts, receipt: str
     ) -> str:
         """Return no reason: no other writer overtakes it."""
-        del candidate, decision, facts, receipt
         return ""
 
     async def refuse(self, candidate: Candidate, reasons: tuple[str, ...]) -> Trust:
         """Return the described trust."""
-        del candidate, reasons
         return Trust[self._described.trust.upper()]
 
     async def settle(
@@ -394,7 +387,6 @@ class DescribedStaging:
         drift: DriftSettings | None = None,
     ) -> tuple[str, ...]:
         """Return no drift."""
-        del candidate, fate, subjects, drift
         return ()
 
     async def settle_by_id(self, tenant: str, identifier: str, fate: Fate) -> None:
@@ -405,12 +397,10 @@ class DescribedStaging:
 
     async def is_closed(self, identity: Identity, store: str, partitions: frozenset[str]) -> bool:
         """Return whether the partition is described as closed."""
-        del identity, store, partitions
         return self._described.closed
 
     async def reserve(self, candidate: Candidate) -> bool:
         """Return whether the nonce is free."""
-        del candidate
         return not self._described.nonce_used
 
 
@@ -422,7 +412,6 @@ class _DescribedFacts:
     name: str = PROTOCOL
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
-        del call, snapshot
         return (Finding(self.name, PROTOCOL, facts=self.facts),) if self.facts else ()
 
 

@@ -53,8 +53,9 @@ def classify_session(models: Mapping[str, OnnxModel], roles: Iterable[Role]) -> 
     """
     model = models.get(MODEL)
     if model is None or model.features != FEATURES_19:
-        message = f"model `{MODEL}` is missing or has other features; restore the shipped models"
-        raise ModelError(message)
+        raise ModelError(
+            f"model `{MODEL}` is missing or has other features; restore the shipped models"
+        )
     row = Trajectory.of(roles).features_19()
     if not row[_SENDS]:
         return Classified(KINDS[0], "", {kind: float(kind == KINDS[0]) for kind in KINDS})

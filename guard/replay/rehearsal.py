@@ -1,8 +1,8 @@
 """A policy before it is put in force: checked, tested, and replayed over recordings beside the old.
 
-``python -m guard.replay.rehearsal`` takes a :class:`Job` as JSON on standard input and writes JSON
-lines: ``{"done", "of"}`` as it goes on, then ``{"result"}`` or ``{"error"}``.  It is a process of
-its own because a replay of a week computes for minutes.
+``python -m guard.replay.rehearsal`` takes a :class:`Job` as JSON on standard input and writes
+``{"result"}`` or ``{"error"}``.  It is a process of its own because a replay of a week computes for
+minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,7 @@ from guard.store.embedded import EmbeddedRedis
 from guard.telemetry.recordings import RecordingReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from guard.core.policy import Policy
     from guard.core.ports import Detector
@@ -119,7 +119,7 @@ def _real_names(error: PolicyError, found: dict[str, Path]) -> tuple[PolicyProbl
     return tuple(replace(one, path=names.get(one.path, one.path)) for one in error.problems)
 
 
-def rehearse(job: Job, tell: Callable[[int, int], object] = lambda _, __: None) -> dict[str, Any]:
+def rehearse(job: Job) -> dict[str, Any]:
     """Return what tests and recordings say of a draft.
 
     Raises:
@@ -132,7 +132,7 @@ def rehearse(job: Job, tell: Callable[[int, int], object] = lambda _, __: None) 
     if job.tests:
         result["tests"] = _tested(job, detectors)
     if job.recordings is not None:
-        result["travel"] = _travelled(job, after, detectors, tell)
+        result["travel"] = _travelled(job, after, detectors)
     return result
 
 
@@ -167,25 +167,19 @@ def _tested(job: Job, detectors: Sequence[Detector]) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class _Recorded:
-    """Recorded runs, and what is known of each call beside them."""
-
-    runs: list[Run] = field(default_factory=list)
-    calls: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-
-
-def _read(job: Job) -> _Recorded:
+def _read(job: Job) -> tuple[list[Run], dict[tuple[str, int], dict[str, Any]]]:
+    """Return recorded runs, and what is known of each call beside them."""
     ring = load_ring(job.key or recording_key_path(), "recording key", make=False)
     reader = RecordingReader(job.recordings or Path(), *ring.readers())
     chosen = Selection(since=job.since - WARM_SECONDS, until=job.until or float("inf"))
-    found = _Recorded()
+    runs: list[Run] = []
+    known: dict[tuple[str, int], dict[str, Any]] = {}
     for run in as_runs(reader.records(), chosen).runs:
         for call in run["calls"]:
             kept = ("id", "ts", "verdict", "policy", "tool")
-            found.calls[run["run_id"], call["i"]] = {name: call[name] for name in kept}
-        found.runs += _pieces(run)
-    return found
+            known[run["run_id"], call["i"]] = {name: call[name] for name in kept}
+        runs += _pieces(run)
+    return runs, known
 
 
 def _pieces(run: dict[str, Any]) -> Iterator[Run]:
@@ -199,32 +193,21 @@ def _pieces(run: dict[str, Any]) -> Iterator[Run]:
         yield Run.model_validate({**run, "calls": calls, "prompts": prompts})
 
 
-def _travelled(
-    job: Job,
-    after: Policy,
-    detectors: Sequence[Detector],
-    tell: Callable[[int, int], object],
-) -> dict[str, Any]:
+def _travelled(job: Job, after: Policy, detectors: Sequence[Detector]) -> dict[str, Any]:
     """Replay the recordings under the policy in force and under the draft."""
     before = load_policies(job.policy)
-    recorded = _read(job)
-    calls, done = recorded.calls, 0
+    runs, calls = _read(job)
     alike: Counter[bool] = Counter()
-    total = 2 * len(calls)
 
-    def judged(turn: int, line: dict[str, Any]) -> None:
-        nonlocal done
-        done += 1
+    def judged(line: dict[str, Any]) -> None:
         call = calls[line["run_id"], line["i"]]
-        if not turn and call["policy"] == before.digest and call["ts"] >= job.since:
+        if call["policy"] == before.digest and call["ts"] >= job.since:
             alike[line["action"] == call["verdict"]] += 1
-        if done % PIECE == 0:
-            tell(done, total)
 
     started = time.perf_counter()
     with EmbeddedRedis() as redis:
         flips, _ = asyncio.run(
-            find_flips((before, after), lambda: recorded.runs, redis.url, detectors, judged)
+            find_flips((before, after), lambda: runs, redis.url, detectors, judged)
         )
     seconds = time.perf_counter() - started
     inside = [one for one in flips if calls[one["run_id"], one["i"]]["ts"] >= job.since]
@@ -263,18 +246,13 @@ def grouped(
 
 def main() -> int:
     """Rehearse the job on standard input; return the exit code."""
-
-    def say(document: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(document) + "\n")
-        sys.stdout.flush()
-
+    document: dict[str, Any]
     try:
-        job = Job.model_validate_json(sys.stdin.readline())
-        say({"result": rehearse(job, lambda done, of: say({"done": done, "of": of}))})
+        document = {"result": rehearse(Job.model_validate_json(sys.stdin.readline()))}
     except (GuardError, OSError) as error:
-        say({"error": str(error)})
-        return 1
-    return 0
+        document = {"error": str(error)}
+    sys.stdout.write(json.dumps(document))
+    return int("error" in document)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,9 @@ class Check(BaseModel):
     @model_validator(mode="after")
     def _null_needs_a_reason(self) -> Check:
         if self.value is None and not self.reason:
-            msg = f"check `{self.id}` has no value: say in `reason` why it was not measured"
-            raise ValueError(msg)
+            raise ValueError(
+                f"check `{self.id}` has no value: say in `reason` why it was not measured"
+            )
         return self
 
     @model_serializer(mode="wrap")

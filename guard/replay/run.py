@@ -159,8 +159,9 @@ class Replay:
                     summary.actions[line["role"], line["action"]] += 1
                     emit(json.dumps(line, allow_nan=False) + "\n")
             if self._metrics.errors["state"]:
-                message = "the session store failed during the replay, check it and replay again"
-                raise ReplayError(message)
+                raise ReplayError(
+                    "the session store failed during the replay, check it and replay again"
+                )
         return summary
 
     async def _chain(
@@ -326,7 +327,7 @@ async def find_flips(
     runs: Callable[[], Iterable[Run]],
     url: str,
     detectors: Sequence[Detector],
-    judged: Callable[[int, dict[str, Any]], object] = lambda _, __: None,
+    judged: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the calls that flip, in the order of the runs, and how many calls there were.
 
@@ -335,7 +336,7 @@ async def find_flips(
         runs: yields the recorded runs; asked once for each policy.
         url: a Redis for the state of the replays.
         detectors: as in live traffic.
-        judged: told 0 or 1 for the policy, and the line of each call, as they come.
+        judged: gets the line of each call under the policy before.
     """
     old: list[tuple[str, tuple[str, ...]]] = []
     flips: list[dict[str, Any]] = []
@@ -344,14 +345,13 @@ async def find_flips(
     def remember(text: str) -> None:
         line = json.loads(text)
         old.append((line["action"], _deciding(line)))
-        judged(0, line)
+        judged(line)
 
     def compare(text: str) -> None:
         nonlocal position
         line = json.loads(text)
         action, rules = old[position]
         position += 1
-        judged(1, line)
         if line["action"] != action:
             flips.append(
                 {

@@ -18,18 +18,17 @@ made a call (``principal``), where it went, and what was decided at the time: ``
 from __future__ import annotations
 
 import gzip
-import json
-import math
 import zlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from guard.core.argument_texts import argument_texts, without_spans
-from guard.core.errors import InputError
+from guard.core.errors import InputError, MessageError
 from guard.detectors.secrets import found_in
+from guard.protocols.framing.json_messages import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,24 +57,15 @@ class TraceError(InputError):
 
 def _seconds(value: object) -> object:
     """Return a ``ts`` as seconds since the epoch; ISO 8601 without an offset is UTC."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            message = f"`{value[:40]}` is not a time, write ISO 8601 or seconds since the epoch"
-            raise ValueError(message) from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        message = "a time is a string (ISO 8601) or a number (seconds since the epoch)"
-        raise ValueError(message)  # noqa: TRY004  (pydantic reports ValueError with its place)
+    if not isinstance(value, str):
+        return value
     try:
-        seconds = float(value)
-    except OverflowError:
-        seconds = math.inf
-    if not math.isfinite(seconds):
-        message = "a time must be a finite number"
-        raise ValueError(message)
-    return seconds
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"`{value[:40]}` is not a time, write ISO 8601 or seconds since the epoch"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 class _Record(BaseModel):
@@ -101,7 +91,7 @@ class Call(_Record):
     """
 
     i: int
-    ts: Annotated[float, BeforeValidator(_seconds)] | None = None
+    ts: Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_seconds)] | None = None
     session: str
     agent: str | None = None
     tool: str
@@ -194,8 +184,11 @@ def locate_runs(
         except IsADirectoryError:
             raise TraceError(str(path), 0, _DIRECTORY) from None
         except (OSError, EOFError, zlib.error) as error:
-            message = f"cannot be read ({type(error).__name__}), check the file and its compression"
-            raise TraceError(str(path), 0, message) from error
+            raise TraceError(
+                str(path),
+                0,
+                f"cannot be read ({type(error).__name__}), check the file and its compression",
+            ) from error
 
 
 def _read_lines(
@@ -236,12 +229,13 @@ def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:
     """Return the run that one line holds.
 
     Raises:
-        TraceError: the line is not UTF-8, not JSON, repeats a key or does not fit the format.
+        TraceError: the line is not JSON, as messages have to be, or does not fit the format.
     """
     try:
-        document = json.loads(
-            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
-        )
+        document = parse_json(text)
+    except MessageError as error:
+        raise TraceError(path, line, str(error).replace("the body", "run:")) from None
+    try:
         return Run.model_validate(document)
     except ValidationError as error:
         if isinstance(document, dict) and "event" in document and "run_id" not in document:
@@ -250,29 +244,6 @@ def parse_run(text: bytes, *, path: str = "<memory>", line: int = 0) -> Run:
         field = ".".join(str(part) for part in first["loc"]) or "run"
         message = first["msg"].removeprefix("Value error, ")
         raise TraceError(path, line, f"{field}: {message[:1].lower()}{message[1:]}") from None
-    except json.JSONDecodeError as error:
-        message = f"run: not JSON at column {error.colno}: {error.msg.lower()}"
-        raise TraceError(path, line, message) from None
-    except UnicodeDecodeError as error:
-        raise TraceError(path, line, f"run: not UTF-8 at byte {error.start}") from None
-    except (ValueError, RecursionError) as error:
-        detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise TraceError(path, line, f"run: {detail}") from None
-
-
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        seen: set[str] = set()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        message = f"duplicate key `{repeated[:40]}`, keep one of the two"
-        raise ValueError(message)
-    return document
-
-
-def _no_constant(name: str) -> NoReturn:
-    message = f"`{name}` is not JSON, write a number or null"
-    raise ValueError(message)
 
 
 Record = dict[str, Any]

@@ -65,12 +65,6 @@ class Prompts(Protocol):
         """Return the answer to one request."""
 
 
-class Registered(Protocol):
-    """Source of metrics."""
-
-    registry: CollectorRegistry
-
-
 class PromptChannel:
     """Authenticates a front end, reads the prompt of its user, and passes it on.
 
@@ -114,7 +108,7 @@ class AdminServer:
     Args:
         host: address to listen on.
         port: 0 chooses a free one; see :attr:`port`.
-        metrics: whose registry ``/metrics`` shows.
+        registry: metrics that ``/metrics`` shows.
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
         prompts: takes what users typed; the one endpoint that needs a credential.
         listener: a socket that listens there already.
@@ -128,7 +122,7 @@ class AdminServer:
         self,
         host: str,
         port: int,
-        metrics: Registered,
+        registry: CollectorRegistry,
         health: Callable[[], HealthReport],
         prompts: Prompts | None = None,
         *,
@@ -138,8 +132,8 @@ class AdminServer:
         self._posts = posts or {}
         self._health = health
         self._prompts = prompts
-        self._registry = metrics.registry
-        self._metrics = make_wsgi_app(metrics.registry)
+        self._registry = registry
+        self._metrics = make_wsgi_app(registry)
         self._is_workers = listener is not None and listener.family == socket.AF_UNIX
         self._server = self._listening(host, port, listener)
         self._thread = threading.Thread(

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.client_authentication import load_tenants
-from guard.credentials.key_ring import KeyWatch, audit_signer, load_seal, signer_of
-from guard.credentials.label_key import audit_key_path, label_key_path
+from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log
+from guard.credentials.label_key import label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
 from guard.processes.child_process import serve_for_supervisor
-from guard.processes.worker_files import DetectionFiles
+from guard.processes.workers import DetectionFiles
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from guard.core.mappings import DetectionSettings
     from guard.provenance.seal import Seal
     from guard.settings import Settings
+    from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
 STATE_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 2.0
@@ -42,19 +42,13 @@ async def serve(settings: Settings, redis: str, key: Path | None, files: Detecti
     """
     path = label_key_path(key)
     seal = load_seal(path, _WALL())
-    signer = audit_signer(settings.audit_key) if settings.audit is not None else None
-    audit = open_audit_log(settings.audit, signer=signer)
+    audit = open_signed_log(settings.audit, settings.audit_key)
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
     tenants = ["default"]
     if settings.credentials is not None:
         known = load_tenants(settings.credentials)
         tenants = sorted({*tenants, *(known.names if known is not None else ())})
-    watches = [KeyWatch(path, "label key", seal.rotate, _WALL)]
-    if settings.audit is not None:
-        audit_key = settings.audit_key or audit_key_path()
-        watches.append(
-            KeyWatch(audit_key, "audit key", lambda keys: audit.use_signer(signer_of(keys)), _WALL)
-        )
+    watches = key_watches(path, seal, settings.audit_key, audit, _WALL)
     try:
         await _judge(store, seal, tenants, (audit, watches), files)
     finally:

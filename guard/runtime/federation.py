@@ -17,9 +17,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
 from mcp import ClientSession, types
-from mcp.client.streamable_http import streamable_http_client
+from mcp.server.fastmcp.server import StreamableHTTPASGIApp
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
@@ -28,11 +27,12 @@ from pydantic import AnyUrl
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from guard.runtime.mcp_client.tool_listing import every_page, first_cause, open_session
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
 
 ENDPOINT: Final = "/mcp"
 MARK: Final = "__"
@@ -46,8 +46,6 @@ REFUSED: Final = -32601
 UNAVAILABLE: Final = -32603
 SCHEME: Final = "federation"
 """Scheme of the URIs of resources: ``federation:NAME/URI``."""
-PAGES: Final = 50
-"""Most pages of a list that are asked for."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -90,19 +88,12 @@ class Federation:
         """
 
         async def of(name: str) -> list[Any]:
-            found: list[Any] = []
             try:
                 async with self._session(name) as session:
                     capabilities = session.get_server_capabilities()
                     if capabilities is None or getattr(capabilities, offered) is None:
-                        return found
-                    cursor = None
-                    for _ in range(PAGES):
-                        page = await ask(session, cursor)
-                        found += getattr(page, member)
-                        cursor = page.nextCursor
-                        if not cursor:
-                            break
+                        return []
+                    found = await every_page(partial(ask, session), member)
             except Exception as error:  # noqa: BLE001  (the others are listed all the same)
                 _LOG.warning("server `%s` lists nothing: %s", name, error)
                 return []
@@ -181,18 +172,10 @@ class Federation:
         """
         headers = _passed_on(self.server.request_context.request)
         try:
-            async with (
-                httpx.AsyncClient(headers=headers, timeout=SECONDS) as client,
-                streamable_http_client(self._servers[name], http_client=client) as streams,
-                ClientSession(streams[0], streams[1]) as session,
-            ):
-                await session.initialize()
+            async with open_session(self._servers[name], headers, SECONDS) as session:
                 yield session
         except BaseExceptionGroup as group:
-            # The SDK wraps what happened in groups.
-            cause: BaseException = group
-            while isinstance(cause, BaseExceptionGroup):
-                cause = cause.exceptions[0]
+            cause = first_cause(group)
             if isinstance(cause, McpError) or not isinstance(cause, Exception):
                 raise cause from None
             message = f"server `{name}` gave no answer ({type(cause).__name__})"
@@ -259,17 +242,6 @@ async def _not_subscribed(request: types.SubscribeRequest | types.UnsubscribeReq
     raise McpError(types.ErrorData(code=REFUSED, message=message))
 
 
-class _Endpoint:
-    """The manager as an ASGI application, which Starlette serves at one path for any method."""
-
-    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
-        self._manager = manager
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; the manager refuses methods that the protocol does not have."""
-        await self._manager.handle_request(scope, receive, send)
-
-
 def application(servers: Mapping[str, str], hosts: Sequence[str]) -> Starlette:
     """Return the endpoint as an ASGI application; every other path is not found.
 
@@ -287,4 +259,6 @@ def application(servers: Mapping[str, str], hosts: Sequence[str]) -> Starlette:
         async with manager.run():
             yield
 
-    return Starlette(routes=[Route(ENDPOINT, endpoint=_Endpoint(manager))], lifespan=running)
+    return Starlette(
+        routes=[Route(ENDPOINT, endpoint=StreamableHTTPASGIApp(manager))], lifespan=running
+    )

@@ -11,11 +11,11 @@ import asyncio
 import gc
 import hashlib
 import shutil
-import sys
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, PolicyError, PolicyProblem
 from guard.core.metrics import ERRORS, POLICY_RELOADS, POLICY_STALE
+from guard.environment import say
 from guard.policy import load_policies
 from guard.settings import policy_file
 
@@ -64,7 +64,7 @@ class PolicyFiles:
             kept = sorted(self._copies.iterdir()) if self._copies and self._copies.is_dir() else []
             if not kept:
                 raise
-            _say(f"the policy files have a problem, the last good ones are used: {error}")
+            say(f"the policy files have a problem, the last good ones are used: {error}")
             policy, _ = self._load(kept)
             return policy
         self.keep()
@@ -155,7 +155,7 @@ class PolicyReloader:
                     await self.reload()
             except Exception as error:  # noqa: BLE001  (a watcher that died would never be missed)
                 self._metrics.count(ERRORS, "policy")
-                _say(f"the policy files could not be looked at: {type(error).__name__}")
+                say(f"the policy files could not be looked at: {type(error).__name__}")
 
     async def reload(self) -> str:
         """Try the files now; return ``swapped`` or ``kept``.  Never raises."""
@@ -170,11 +170,11 @@ class PolicyReloader:
             self._metrics.set(POLICY_STALE, 0)
             self._metrics.count(POLICY_RELOADS, SWAPPED)
             self._metrics.set_policy(policy)
-            _say(f"policy {policy.name} is in force, digest {policy.digest[:12]}")
+            say(f"policy {policy.name} is in force, digest {policy.digest[:12]}")
             try:
                 await asyncio.to_thread(self._files.keep)
             except OSError as error:
-                _say(f"no copy of the policy could be kept: {type(error).__name__}")
+                say(f"no copy of the policy could be kept: {type(error).__name__}")
             return SWAPPED
 
     def _kept(self, error: Exception) -> str:
@@ -192,7 +192,7 @@ class PolicyReloader:
         if policy is not None:
             self._metrics.set(POLICY_STALE, 1)
             self._metrics.count(POLICY_RELOADS, KEPT)
-        _say("the policy in force is kept: " + "\n".join(problems))
+        say("the policy in force is kept: " + "\n".join(problems))
         return KEPT
 
     def _record(self, outcome: str, policy: Policy | None, problems: tuple[str, ...]) -> None:
@@ -218,7 +218,3 @@ def _bytes_digest(paths: Sequence[Path]) -> str:
             content = type(error).__name__.encode()
         digest.update(len(content).to_bytes(8, "big") + content)
     return digest.hexdigest()
-
-
-def _say(text: str) -> None:
-    print(f"guard: {text}", file=sys.stderr, flush=True)  # noqa: T201  (operators read stderr)

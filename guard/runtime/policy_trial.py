@@ -7,7 +7,6 @@ never in force without somebody who could stop it.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections import Counter
 from contextlib import suppress
@@ -24,6 +23,7 @@ from guard.core.metrics import (
     Metrics,
 )
 from guard.core.policy import Action, Policy
+from guard.environment import say
 from guard.pipeline.trial import FAILED, Trial, VerdictPair, jumped, worsened
 from guard.policy import load_policies
 from guard.settings import BUILTIN
@@ -112,7 +112,7 @@ class TrialWatch:
                 await self.look()
             except Exception as error:  # noqa: BLE001  (a watcher that died would never be missed)
                 self._metrics.count(ERRORS, "policy")
-                _say(f"the trial could not be looked at: {type(error).__name__}: {error}")
+                say(f"the trial could not be looked at: {type(error).__name__}: {error}")
 
     async def look(self) -> None:
         """Do what the record says; end the trial where it is over, or where asks or blocks jump."""
@@ -164,7 +164,7 @@ class TrialWatch:
                 trial.counts = before.counts
             self._guard.try_policy(trial)
             self._metrics.set(TRIAL_SHARE, record.share)
-            _say(f"policy {known.candidate.name} is on trial, share {record.share:g}")
+            say(f"policy {known.candidate.name} is on trial, share {record.share:g}")
         self._known = _Known(record, known.candidate)
 
     async def _compiled(self, record: TrialRecord, base: Policy) -> Policy | None:
@@ -187,7 +187,7 @@ class TrialWatch:
             else:
                 return candidate
         self._audit.event(EVENT, {"act": "refused", "trial": record.id, "why": why[:500]})
-        _say(f"the trial is refused here: {why}")
+        say(f"the trial is refused here: {why}")
         return None
 
     async def _count(self, record: TrialRecord) -> None:
@@ -233,7 +233,7 @@ class TrialWatch:
         self._metrics.count(TRIALS_ENDED, state)
         identifier = trial.id if trial is not None else ""
         self._audit.event(EVENT, {"act": state, "trial": identifier, "why": why})
-        _say(f"the trial of a policy has ended: {state} {why}")
+        say(f"the trial of a policy has ended: {state} {why}")
 
 
 def _outcome(pair: VerdictPair) -> str:
@@ -242,7 +242,3 @@ def _outcome(pair: VerdictPair) -> str:
         return FAILED
     before, after = _STRENGTH[pair.base], _STRENGTH[pair.candidate]
     return "same" if before is after else "stricter" if after > before else "looser"
-
-
-def _say(text: str) -> None:
-    print(f"guard: {text}", file=sys.stderr, flush=True)  # noqa: T201  (operators read stderr)

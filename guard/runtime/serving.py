@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import AuditError, GuardError, InputError, StateError
 from guard.core.metrics import (
@@ -21,14 +21,15 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.core.policy import EgressLimits
-from guard.credentials.key_ring import KeyWatch, key_id, signer_of
-from guard.credentials.label_key import audit_key_path, recording_key_path
+from guard.credentials.key_ring import KeyWatch, key_id, key_watches
+from guard.credentials.label_key import recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
+from guard.environment import say
 from guard.memory.pins import Pins
 from guard.pep.stdio.decision_socket import DecisionServer
 from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, DECISIONS, Sockets
-from guard.processes.worker_files import control_socket, last_words, ready_file, ready_line
+from guard.processes.workers import control_socket, last_words, ready_file, ready_line
 from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
 from guard.runtime.policy_trial import TrialWatch
 from guard.runtime.wiring import Parts, WallClock, assemble, label_key_file
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
     from cryptography.x509 import Certificate
 
+    from guard.pep.lean.pep import LeanPep
+    from guard.pep.mitm.master import MitmPep
     from guard.pipeline.guard import Guard
 
 BEAT_SECONDS: Final = 0.1
@@ -59,26 +62,6 @@ PROBE_SECONDS: Final = 1.0
 """Between two looks at a part that has failed."""
 PROMPT_SECONDS: Final = 5.0
 """Time that a front end waits until its prompt is stored, in seconds."""
-
-
-class Pep(Protocol):
-    """An enforcement point as :func:`serve` starts and ends it."""
-
-    async def open(self) -> list[str]:
-        """Listen, and return the addresses."""
-
-    async def ended(self) -> None:
-        """Wait until it has failed as a whole."""
-
-    async def drain(self, seconds: float) -> None:
-        """Stop listening, then give the calls in flight their time."""
-
-    @property
-    def held(self) -> int:
-        """Bytes of unfinished messages and of answers that clients have yet to read."""
-
-    async def close(self) -> None:
-        """End every connection."""
 
 
 def _client_authorities(parts: Parts) -> list[Certificate]:
@@ -228,7 +211,7 @@ def _admin_server(
     tenant_of = parts.enforcement.credentials.tenant_of
     return AdminServer(
         *settings.admin_address,
-        parts.metrics,
+        parts.metrics.registry,
         lambda: _health(parts),
         PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)),
         listener=_admin_listener(settings, sockets),
@@ -246,7 +229,9 @@ def _admin_listener(settings: Settings, sockets: Sockets) -> socket.socket | Non
     return made
 
 
-def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -> list[Pep]:
+def _peps(
+    settings: Settings, parts: Parts, directory: Path, sockets: Sockets
+) -> list[LeanPep | MitmPep]:
     """Return the enforcement points of every listener.
 
     Raises:
@@ -259,7 +244,7 @@ def _peps(settings: Settings, parts: Parts, directory: Path, sockets: Sockets) -
         trust = joined_trust(settings.upstream_ca, directory)
     credentials = load_write_credentials(settings.write_credentials, settings.forward)
     is_fronted = bool(settings.listen)
-    peps: list[Pep] = []
+    peps: list[LeanPep | MitmPep] = []
     if settings.listeners:
         tls = None
         if not is_fronted and (authorities := _client_authorities(parts)):
@@ -301,7 +286,7 @@ def _mitm(
     trust: Path | None,
     credentials: Mapping[str, WriteCredential],
     sockets: Sockets,
-) -> Pep:
+) -> MitmPep:
     """Return mitmproxy, which serves forward listeners."""
     # mitmproxy takes most of a start; a guard without a wire does without it.
     from guard.credentials.authority import ensure_authority
@@ -371,20 +356,16 @@ def _decision_server(parts: Parts, settings: Settings, sockets: Sockets) -> Deci
     )
 
 
-def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> tuple[KeyWatch, ...]:
+def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> list[KeyWatch]:
     """Return what has the parts use the keys of their rings as they change."""
     now = WallClock.now
-    found = [KeyWatch(label_key_file(settings, confdir), "label key", parts.seal.rotate, now)]
-    if settings.audit is not None:
-        path = settings.audit_key or audit_key_path()
-        found.append(
-            KeyWatch(path, "audit key", lambda keys: parts.audit.use_signer(signer_of(keys)), now)
-        )
+    label_key = label_key_file(settings, confdir)
+    found = key_watches(label_key, parts.seal, settings.audit_key, parts.audit, now)
     for one in parts.recorders:
         if isinstance(one, RecordingWriter):
             path = settings.record_key or recording_key_path()
             found.append(KeyWatch(path, "recording key", one.use_keys, now))
-    return tuple(found)
+    return found
 
 
 async def _retain(settings: Settings, parts: Parts) -> None:
@@ -405,7 +386,7 @@ async def _retain(settings: Settings, parts: Parts) -> None:
                     retention.removed(fields)
             except (AuditError, OSError) as error:
                 parts.metrics.count(ERRORS, "audit")
-                sys.stderr.write(f"guard: the audit log is kept as it is: {error}\n")
+                say(f"the audit log is kept as it is: {error}")
             await asyncio.sleep(RETAIN_SECONDS)
 
 
@@ -423,7 +404,7 @@ async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:
                     one.use(keys)
             except GuardError as error:
                 parts.metrics.count(ERRORS, OTHER)
-                sys.stderr.write(f"guard: {error}; the keys before stay in use\n")
+                say(f"{error}; the keys before stay in use")
         await asyncio.sleep(KEY_SECONDS)
 
 

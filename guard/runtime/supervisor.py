@@ -14,15 +14,15 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
+from guard.credentials.key_ring import open_signed_log
 from guard.credentials.label_key import fallback_key, label_key_path
+from guard.environment import say
 from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
     Sockets,
@@ -33,8 +33,15 @@ from guard.processes.listening_ports import (
     open_sockets,
 )
 from guard.processes.notes import RunNote
-from guard.processes.worker_files import DetectionFiles, ready_file, ready_line
-from guard.processes.worker_slot import Launch, Replacement, Worker, WorkerSlot
+from guard.processes.workers import (
+    DetectionFiles,
+    Launch,
+    Replacement,
+    Worker,
+    WorkerSlot,
+    ready_file,
+    ready_line,
+)
 from guard.settings import EMBEDDED, MEMORY, Durability, Settings
 from guard.store.embedded import DirectoryInUseError, EmbeddedRedis
 
@@ -157,7 +164,7 @@ class Supervisor:
         except DirectoryInUseError as error:
             if self._settings.data is not None or fsync:
                 raise
-            sys.stderr.write(f"guard: {error}; this run keeps its state in memory\n")
+            say(f"{error}; this run keeps its state in memory")
             data, redis = None, EmbeddedRedis().begin()
         self._settings = self._settings.model_copy(update={"data": data})
         return redis
@@ -174,8 +181,7 @@ class Supervisor:
         if self._redis is not None:
             found = "`guard approvals grant` finds it" if written else f"pass --redis {url}"
             kept = f", kept in {self._settings.data}" if self._settings.data else ""
-            sys.stderr.write(f"guard: the state is at {url}{kept}; {found}\n")
-            sys.stderr.flush()
+            say(f"the state is at {url}{kept}; {found}")
         return note
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -205,7 +211,7 @@ class Supervisor:
             self._reports = WorkerReports(self._serving, len(self._slots))
             self._admin = AdminServer(
                 *self._settings.admin_address,
-                self._reports,
+                self._reports.registry,
                 self._reports.health,
                 ForwardedPrompts(self._serving),
             )
@@ -237,7 +243,6 @@ class Supervisor:
             self._pass_on_hangup()
             self._replace_workers()
             self._announce()
-            _import_the_rest()
             time.sleep(POLL_SECONDS)
         return self._stop_workers()
 
@@ -351,42 +356,21 @@ class Supervisor:
 
     def _note(self, event: str, fields: dict[str, Json]) -> None:
         """Write an audit line about something other than a call, and say it on stderr."""
-        from guard.credentials.key_ring import audit_signer
-        from guard.telemetry.audit_log import open_audit_log
-
-        path = self._settings.audit
-        signer = audit_signer(self._settings.audit_key) if path is not None else None
-        audit = open_audit_log(path, signer=signer)
-        try:
+        with closing(open_signed_log(self._settings.audit, self._settings.audit_key)) as audit:
             audit.event(event, fields)
-        finally:
-            audit.close()
         sys.stderr.write(f"{event}: {json.dumps(fields)}\n")
         sys.stderr.flush()
-
-
-@cache
-def _import_the_rest() -> None:
-    """Import what is seldom needed, while the workers start: an upgrade may replace the files."""
-    import_module("guard.telemetry.audit_log")
-    import_module("guard.credentials.key_ring")
 
 
 def _tell(process: subprocess.Popen[bytes], settings: Settings) -> None:
     """Hand one of our modules its settings; one that has died needs none."""
     if process.stdin is not None:
         with suppress(BrokenPipeError):
-            process.stdin.write(non_default_settings(settings) + b"\n")
+            # What is not the default: a worker that takes over may be of another version, and not
+            # know every setting that there is.
+            process.stdin.write(settings.model_dump_json(exclude_defaults=True).encode() + b"\n")
         with suppress(BrokenPipeError):
             process.stdin.close()
-
-
-def non_default_settings(settings: Settings) -> bytes:
-    """Return the settings that are not the default, as one line of JSON.
-
-    A worker that takes over may be of another version, and not know every setting that there is.
-    """
-    return settings.model_dump_json(exclude_defaults=True).encode()
 
 
 def _beside_key(label_key: Path | None, directory: Path) -> Path | None:

@@ -30,7 +30,7 @@ from guard.core.metrics import (
     WORKER_RESTARTS,
     Metrics,
 )
-from guard.credentials.key_ring import audit_signer, load_ring, load_seal
+from guard.credentials.key_ring import load_ring, load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path, recording_key_path
 from guard.detectors import DetectorResources, create_detectors
 from guard.detectors.prefix_classifier import MODEL as PREFIX_MODEL
@@ -51,7 +51,7 @@ from guard.pipeline.in_flight import StoredExchanges
 from guard.pipeline.large_work import OtherProcesses
 from guard.pipeline.stores import MemoryMarks, Stores, UnlabelledMarks
 from guard.processes.separate_process import CallReader, ResultReader, SeparateProcess
-from guard.processes.worker_files import DetectionFiles
+from guard.processes.workers import DetectionFiles
 from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.runtime.policy_reload import PolicyFiles, PolicyReloader
 from guard.settings import EMBEDDED, Settings, child_environment, models_directory
@@ -64,7 +64,7 @@ from guard.store.shared_texts import RedisSharedTexts
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore
 from guard.store.topology import open_client
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
 from guard.telemetry.recordings import Limits as RecordingLimits
 from guard.telemetry.recordings import RecordingWriter
@@ -141,8 +141,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
         for bound, share in models[PREFIX_MODEL].expected_scores.items():
             metrics.set(PREFIX_SCORE_EXPECTED, share, str(float(bound)))
         metrics.set(PREFIX_SCORE_EXPECTED, 1, "+Inf")
-    signer = audit_signer(settings.audit_key) if settings.audit is not None else None
-    audit = open_audit_log(settings.audit, signer=signer)
+    audit = open_signed_log(settings.audit, settings.audit_key)
     if isinstance(audit, AuditLogFile):
         metrics.set(AUDIT_LINES, lambda: audit.size)
     client = client or open_client(

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 
 from guard.core import metrics
 from guard.core.errors import MessageError
-from guard.processes.worker_files import control_socket, control_sockets, last_words
+from guard.processes.workers import control_socket, control_sockets, last_words
 from guard.runtime.admin_port import (
     FAMILIES_PATH,
     PROMPTS_PATH,

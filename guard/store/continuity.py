@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import AuditError, GuardError, StateError
 from guard.core.metrics import ERRORS, LABELS_INCOMPLETE
+from guard.processes.private_directories import write_private
 from guard.provenance.store_continuity import (
     ID_BYTES,
     LastSeen,
@@ -100,17 +101,9 @@ class ContinuityNote:
 
     def write(self, seen: LastSeen) -> bool:
         """Note what was seen; return whether that was possible."""
-        draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                os.write(handle, f"{seen.id.hex()} {seen.serial}\n".encode("ascii"))
-            finally:
-                os.close(handle)
-            draft.replace(self._path)
+            write_private(self._path, f"{seen.id.hex()} {seen.serial}\n".encode("ascii"))
         except OSError:
-            with suppress(OSError):
-                draft.unlink()
             return False
         return True
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.calls import Target
-    from guard.core.ports import AuditLog, DecisionRecord
+    from guard.core.ports import DecisionRecord
 
 
 EVENT_DECISION: Final = "guard.decision"
@@ -366,10 +366,6 @@ def _instant(seconds: float) -> str:
 @lru_cache(maxsize=4)
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-if TYPE_CHECKING:
-    _conforms: tuple[type[AuditLog], ...] = (AuditLogFile, NoAuditLog)
 
 
 DAY: Final = 86400.0

@@ -268,6 +268,64 @@ class LogReport:
     first: int = 0
     """Its first line in these files; lines before it were in files that are not here."""
     problems: list[str] = field(default_factory=list)
+    previous: str = ""
+    """Digest of the checkpoint before it."""
+    erasures: list[tuple[str, int]] = field(default_factory=list)
+    removals: list[tuple[str, int]] = field(default_factory=list)
+    erased_lines: list[int] = field(default_factory=list)
+    tree: MerkleTree = field(default_factory=MerkleTree)
+    has_begun: bool = False
+
+    def take(self, line: bytes, fields: dict[str, Json], sizes: dict[int, bytes]) -> None:
+        """Add a line, and compare the tree with the checkpoint of its size."""
+        number = fields.get(FIELD_NUMBER)
+        if not self.has_begun:
+            self.has_begun = True
+            self.previous = str(fields.get(FIELD_PREVIOUS, ""))
+            if fields.get("event") == EVENT_CONTINUED and number != 0:
+                self._continue(fields)
+        if number != self.tree.size:
+            self.problems.append(
+                f"line {self.tree.size} is missing or out of its place: {number} stands there"
+            )
+            return
+        if fields.get("event") == EVENT_ERASED:
+            self.erased_lines.append(self.tree.size)
+            self.tree.append(_hash_in(fields.get("leaf")))
+        else:
+            self.tree.append(leaf_hash(line))
+        if fields.get("event") == EVENT_ERASURE:
+            self.erasures += [(str(log), int(n)) for log, n in fields.get("lines", ())]
+        if fields.get("event") == EVENT_REMOVED:
+            self.removals += [(str(log), int(size)) for log, size in fields.get("trees", ())]
+        size = self.tree.size
+        self.lines += 1
+        if size in sizes:
+            if sizes[size] == self.tree.root():
+                self.signed = size
+            else:
+                self.problems.append(f"a line between {self.signed} and {size - 1} was changed")
+
+    def finish(self, sizes: dict[int, bytes], declared: set[tuple[str, int]]) -> None:
+        """Complete the report, once every file was read."""
+        self.erased = len(self.erased_lines)
+        for number in self.erased_lines:
+            if (self.log, number) not in declared:
+                self.problems.append(f"line {number} was erased, and no erasure says so")
+        longest = max(sizes, default=0)
+        if longest > self.tree.size:
+            self.problems.append(
+                f"{longest} lines were signed and {self.tree.size} are there: the end was cut "
+                "off, or the file set back"
+            )
+
+    def _continue(self, fields: dict[str, Json]) -> None:
+        """Begin in the middle: the files before were removed by retention."""
+        subtrees = [_hash_in(one) for one in fields.get("subtrees", ())]
+        size = fields.get("size")
+        if isinstance(size, int) and size.bit_count() == len(subtrees):
+            self.tree = MerkleTree(size, subtrees)
+            self.first = size
 
 
 @dataclass(slots=True)
@@ -314,10 +372,15 @@ def verify(
     report.anchored = bool(kept)
     for log, sizes in kept.items():
         checkpoints.setdefault(log, {}).update(sizes)
-    walks: dict[str, _Walk] = {}
+    walks: dict[str, LogReport] = {}
     for path in files:
-        for line in _lines(path, report):
-            _take(line, walks, checkpoints, report)
+        for line, fields in _lines(path, report):
+            name = fields.get(FIELD_LOG)
+            if isinstance(name, str):
+                walk = walks.setdefault(name, LogReport(name))
+                walk.take(line, fields, checkpoints.get(name, {}))
+            else:
+                report.unnumbered += 1
     known = {_digest(note) for note in notes}
     for log, walk in walks.items():
         if walk.previous and walk.previous not in known:
@@ -327,8 +390,8 @@ def verify(
     for log in {*walks, *checkpoints}:
         if log not in walks and max(checkpoints[log], default=0) <= removed.get(log, -1):
             continue
-        walk = walks.get(log) or _Walk(log)
-        report.logs[log] = walk.finished(checkpoints.get(log, {}), declared)
+        report.logs[log] = walks.get(log) or LogReport(log)
+        report.logs[log].finish(checkpoints.get(log, {}), declared)
     return report
 
 
@@ -378,74 +441,6 @@ def _tombstone(line: bytes, fields: dict[str, Json], path: Path) -> bytes:
     if len(stone) > len(line):
         raise InputError(f"`{path}`: line {places} is too short to be erased in place")
     return stone.ljust(len(line))
-
-
-class _Walk:
-    """The lines of one tree, one after the other."""
-
-    def __init__(self, log: str) -> None:
-        self.report = LogReport(log)
-        self.erasures: list[tuple[str, int]] = []
-        self.removals: list[tuple[str, int]] = []
-        self.previous = ""
-        self._erased: list[int] = []
-        self._tree = MerkleTree()
-        self._started = False
-
-    def take(self, line: bytes, fields: dict[str, Json], sizes: dict[int, bytes]) -> None:
-        """Add a line, and compare the tree with the checkpoint of its size."""
-        number = fields.get(FIELD_NUMBER)
-        if not self._started:
-            self._started = True
-            self.previous = str(fields.get(FIELD_PREVIOUS, ""))
-            if fields.get("event") == EVENT_CONTINUED and number != 0:
-                self._continue(fields)
-        if number != self._tree.size:
-            self.report.problems.append(
-                f"line {self._tree.size} is missing or out of its place: {number} stands there"
-            )
-            return
-        if fields.get("event") == EVENT_ERASED:
-            self._erased.append(self._tree.size)
-            self._tree.append(_hash_in(fields.get("leaf")))
-        else:
-            self._tree.append(leaf_hash(line))
-        if fields.get("event") == EVENT_ERASURE:
-            self.erasures += [(str(log), int(n)) for log, n in fields.get("lines", ())]
-        if fields.get("event") == EVENT_REMOVED:
-            self.removals += [(str(log), int(size)) for log, size in fields.get("trees", ())]
-        size = self._tree.size
-        self.report.lines += 1
-        if size in sizes:
-            if sizes[size] == self._tree.root():
-                self.report.signed = size
-            else:
-                self.report.problems.append(
-                    f"a line between {self.report.signed} and {size - 1} was changed"
-                )
-
-    def finished(self, sizes: dict[int, bytes], declared: set[tuple[str, int]]) -> LogReport:
-        """Return the report, once every file was read."""
-        report = self.report
-        report.erased = len(self._erased)
-        for number in self._erased:
-            if (report.log, number) not in declared:
-                report.problems.append(f"line {number} was erased, and no erasure says so")
-        longest = max(sizes, default=0)
-        if longest > self._tree.size:
-            report.problems.append(
-                f"{longest} lines were signed and {self._tree.size} are there: the end was cut "
-                "off, or the file set back"
-            )
-        return report
-
-    def _continue(self, fields: dict[str, Json]) -> None:
-        """Begin in the middle: the files before were removed by retention."""
-        subtrees = [_hash_in(one) for one in fields.get("subtrees", ())]
-        size = fields.get("size")
-        if isinstance(size, int) and size.bit_count() == len(subtrees):
-            self._tree = MerkleTree(size, subtrees)
-            self.report.first = size
 
 
 def trees_in(file: Path) -> dict[str, int]:
@@ -498,21 +493,6 @@ def _lines(path: Path, report: AuditReport) -> Iterator[tuple[bytes, dict[str, J
             report.torn += 1
             continue
         yield line, fields
-
-
-def _take(
-    found: tuple[bytes, dict[str, Json]],
-    walks: dict[str, _Walk],
-    checkpoints: dict[str, dict[int, bytes]],
-    report: AuditReport,
-) -> None:
-    line, fields = found
-    log = fields.get(FIELD_LOG)
-    if not isinstance(log, str):
-        report.unnumbered += 1
-        return
-    walk = walks.setdefault(log, _Walk(log))
-    walk.take(line, fields, checkpoints.get(log, {}))
 
 
 def _notes(files: list[Path], report: AuditReport) -> list[str]:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from guard.core.calls import ToolResult
     from guard.core.model import Identity, ToolCall
     from guard.core.policy import Verdict
-    from guard.core.ports import Recorder
 
 OPEN_SPANS: Final = 10_000
 """Maximum number of calls that wait for a result; of more, the oldest span ends."""
@@ -191,7 +190,3 @@ def _parent(trace: str) -> Context:
 def _clean(text: str) -> str:
     """Return a text without halves of surrogate pairs: JSON may have them, protobuf may not."""
     return text.encode("utf-8", "replace").decode()
-
-
-if TYPE_CHECKING:
-    _conforms: type[Recorder] = SpanRecorder

@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import struct
-import sys
 import threading
 import time
 import zlib
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from guard.core.errors import AuditError, InputError
 from guard.core.metrics import ERRORS, FAIL_CLOSED, RECORDS_LOST, Metrics
+from guard.environment import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -239,7 +239,7 @@ class RecordingWriter:
         if not self._failing:
             self._failing = f"recordings cannot be written: {error.strerror or 'error'}"
             self._metrics.set(FAIL_CLOSED, 1, _STAGE)
-            sys.stderr.write(f"guard: {self._failing}; what waits in memory is written later\n")
+            say(f"{self._failing}; what waits in memory is written later")
 
     def _open(self) -> _Segment:
         return _Segment(self._directory, self._key, self._now())

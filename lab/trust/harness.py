@@ -20,8 +20,7 @@ from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity, Json, Role, UserPrompt
 from guard.core.policy import Policy, StateLimits
 from guard.core.tool_answers import Cover
-from guard.operations.labels import LabelOperator
-from guard.operations.tool_answers import UNMAPPED, refusal
+from guard.operations.labels import UNMAPPED, LabelOperator, refusal
 from guard.pipeline.exchange import Exchange, UnparsedExchange
 from guard.policy.proposal import ListedTool, guess
 from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpRequest, is_sent_on

@@ -14,7 +14,7 @@ import typer
 from ruamel.yaml import YAML
 
 from guard import cli
-from guard.cli.policy import shipped_detectors
+from guard.cli.running import shipped_detectors
 from guard.policy import load_policies
 from guard.replay.described_calls import CallEntry, DescribedCall, judge
 from tests.docs.documents import BLOCK, DOCUMENTS, ROOT, blocks, commands

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from guard.processes.loopback import Rig, free_port
-from guard.runtime.doctor_checks import Status
-from guard.runtime.extension_checks import check_detection
+from guard.runtime.doctor_checks import Status, check_detection
 from guard.settings import load_settings
 from guard.store.embedded import EmbeddedRedis
 from lab.guard_processes import child_of

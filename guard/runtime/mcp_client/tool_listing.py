@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ from guard.core.errors import GuardError
 from guard.policy.proposal import ListedTool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from guard.core.model import Json
     from guard.policy.client_config import ConfiguredServer
@@ -55,31 +55,36 @@ async def list_tools(server: ConfiguredServer) -> tuple[list[ListedTool], Config
 
 
 def _failure(server: ConfiguredServer, error: BaseException) -> GuardError:
-    # The SDK wraps what happened in groups of exceptions.
+    cause = first_cause(error)
+    return GuardError(f"server `{server.name}` lists no tools: {type(cause).__name__}: {cause}")
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return what happened: the SDK wraps it in groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return GuardError(f"server `{server.name}` lists no tools: {type(error).__name__}: {error}")
+    return error
 
 
 async def _listed(server: ConfiguredServer) -> list[ListedTool]:
-    async with (
-        asyncio.timeout(SECONDS),
-        _streams(server) as (read, write),
-        ClientSession(read, write) as session,
-    ):
-        await session.initialize()
-        return await _all(session)
+    async with asyncio.timeout(SECONDS), _opened(server) as session:
+        tools = await every_page(session.list_tools, "tools")
+    shown = (one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in tools)
+    return [*map(listed_tool, shown)]
 
 
-async def _all(session: ClientSession) -> list[ListedTool]:
-    found: list[ListedTool] = []
+async def every_page(ask: Callable[[str | None], Awaitable[Any]], member: str) -> list[Any]:
+    """Return the entries of all pages of a list.
+
+    Args:
+        ask: asks for one page, by its cursor.
+        member: of a page that has the entries.
+    """
+    found: list[Any] = []
     cursor = None
     for _ in range(PAGES):
-        page = await session.list_tools(cursor)
-        for tool in page.tools:
-            found.append(
-                listed_tool(tool.model_dump(mode="json", by_alias=True, exclude_unset=True))
-            )
+        page = await ask(cursor)
+        found += getattr(page, member)
         cursor = page.nextCursor
         if not cursor:
             break
@@ -100,21 +105,42 @@ def listed_tool(document: Mapping[str, Json]) -> ListedTool:
 
 
 @asynccontextmanager
-async def _streams(server: ConfiguredServer) -> AsyncIterator[tuple[Any, Any]]:
-    if server.transport == "stdio":
-        command, *words = server.command
-        started = StdioServerParameters(command=command, args=words, env=dict(server.environment))
-        async with stdio_client(started) as (read, write):
-            yield read, write
-    elif server.transport == "sse":
-        async with sse_client(server.url, dict(server.headers), SECONDS) as (read, write):
-            yield read, write
+async def _opened(server: ConfiguredServer) -> AsyncIterator[ClientSession]:
+    if server.transport == "http":
+        async with open_session(server.url, dict(server.headers), SECONDS) as session:
+            yield session
+        return
+    if server.transport == "sse":
+        transport = sse_client(server.url, dict(server.headers), SECONDS)
     else:
-        async with (
-            httpx.AsyncClient(headers=dict(server.headers), timeout=SECONDS) as client,
-            streamable_http_client(server.url, http_client=client) as streams,
-        ):
-            yield streams[0], streams[1]
+        command, *words = server.command
+        environment = dict(server.environment)
+        started = StdioServerParameters(command=command, args=words, env=environment)
+        transport = stdio_client(started)
+    async with transport as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        yield session
+
+
+@asynccontextmanager
+async def open_session(
+    url: str, headers: Mapping[str, str], seconds: float, **options: Any
+) -> AsyncIterator[ClientSession]:
+    """Open a session with a server that speaks Streamable HTTP, and close it at the end.
+
+    Args:
+        url: of the endpoint.
+        headers: of every request.
+        seconds: for each answer.
+        options: of the HTTP client.
+    """
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=seconds, **options) as client,
+        streamable_http_client(url, http_client=client) as streams,
+        ClientSession(streams[0], streams[1]) as session,
+    ):
+        await session.initialize()
+        yield session
 
 
 RECALL_SECONDS: Final = 10.0
@@ -139,15 +165,6 @@ async def recall(
         return await _called(session, tool, arguments)
 
 
-def _cause(error: Exception) -> str:
-    """Return what went wrong, without a word of what was said: the SDK wraps it in groups."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, httpx.HTTPStatusError):
-        return f"status {error.response.status_code}"
-    return type(error).__name__
-
-
 async def listed(
     url: str, tool: str, arguments: dict[str, Json]
 ) -> tuple[Json, dict[str, frozenset[str]]]:
@@ -165,29 +182,21 @@ async def listed(
 @asynccontextmanager
 async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[ClientSession]:
     """Open a session for one question, which is answered in time or raises OSError."""
+    context = ssl.create_default_context()
+    headers = {"proxy-authorization": f"Bearer {secret}"} if secret else {}
     try:
-        async with asyncio.timeout(RECALL_SECONDS), opened(url, trust, secret) as session:
+        if trust:
+            context.load_verify_locations(trust)
+        opened = open_session(url, headers, RECALL_SECONDS, verify=context, trust_env=False)
+        async with asyncio.timeout(RECALL_SECONDS), opened as session:
             yield session
     except Exception as error:
-        raise OSError(f"the memory server cannot be asked ({_cause(error)})") from error
-
-
-@asynccontextmanager
-async def opened(url: str, trust: str, secret: str = "") -> AsyncIterator[ClientSession]:
-    """Open a session, and close it at the end."""
-    context = ssl.create_default_context()
-    if trust:
-        context.load_verify_locations(trust)
-    async with AsyncExitStack() as stack:
-        headers = {"proxy-authorization": f"Bearer {secret}"} if secret else {}
-        client = httpx.AsyncClient(
-            timeout=RECALL_SECONDS, trust_env=False, verify=context, headers=headers
-        )
-        web = await stack.enter_async_context(client)
-        streams = await stack.enter_async_context(streamable_http_client(url, http_client=web))
-        session = await stack.enter_async_context(ClientSession(streams[0], streams[1]))
-        await session.initialize()
-        yield session
+        cause = first_cause(error)
+        # Nothing of what was said is repeated.
+        what = type(cause).__name__
+        if isinstance(cause, httpx.HTTPStatusError):
+            what = f"status {cause.response.status_code}"
+        raise OSError(f"the memory server cannot be asked ({what})") from error
 
 
 async def _called(session: ClientSession, tool: str, arguments: dict[str, Json]) -> Json:

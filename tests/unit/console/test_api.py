@@ -4,7 +4,7 @@ import typer
 
 from guard import cli
 from guard.cli.admin_api import OPERATIONS
-from guard.console.local import local_api
+from guard.console.resources import local_api
 from guard.console.routes import openapi
 from guard.operations.deployment import Deployment
 from guard.provenance.seal import Seal

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from guard.console.access import LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Access
 from guard.console.authorization import AuthorizationMiddleware
-from guard.console.people import load_people
+from guard.console.sign_in import load_people
 from guard.core.errors import InputError
 from guard.operations.deployment import Role
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from guard.console.local import answered, local_api
+from guard.console.resources import answered, local_api
 from guard.operations.deployment import Deployment
 from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal

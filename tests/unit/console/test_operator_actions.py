@@ -73,13 +73,15 @@ async def test_two_people_release_what_one_alone_does_not(console, send):
     """The first yes keeps the call asked about, the second releases it, and both are on record."""
     decision, *_ = await send()
     one = await console.actions.answer(
-        _person("ann"), "default", decision, Decided(Answer.REMEMBER)
+        _person("ann"), "default", decision, Decided(answer=Answer.REMEMBER)
     )
     assert (one.released, one.first) == (False, "ann")
     assert (await send(2))[1] == "ask"
     [shown] = [a for a in await console.actions.waiting(["default"]) if a.decision == decision]
     assert shown.first == "ann"
-    two = await console.actions.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+    two = await console.actions.answer(
+        _person("bea"), "default", decision, Decided(answer=Answer.ONCE)
+    )
 
     assert two.released
     assert (await send(3))[1] == "allow"
@@ -108,9 +110,9 @@ async def test_two_people_release_what_one_alone_does_not(console, send):
 async def test_one_person_is_not_two(console, send, second):
     """Not the same person, nor one who may be, nor the agent's own: none is a second one."""
     decision, *_ = await send()
-    await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
+    await console.actions.answer(_person("ann"), "default", decision, Decided(answer=Answer.ONCE))
     with pytest.raises(GuardError):
-        await console.actions.answer(second, "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(second, "default", decision, Decided(answer=Answer.ONCE))
     assert (await send(2))[1] == "ask"
 
 
@@ -121,10 +123,14 @@ async def test_a_first_answer_that_was_forged_or_outlives_its_request_is_none(co
     key = store.key_of("default", request("default", decision, 1))
     await store.client.execute("HSET", key, "y", b"12345678" + b'{"name":"bea"}')
     with pytest.raises(GuardError, match="altered"):
-        await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.ONCE))
-    await console.actions.answer(_person("ann"), "default", decision, Decided(Answer.DENY))
+        await console.actions.answer(
+            _person("ann"), "default", decision, Decided(answer=Answer.ONCE)
+        )
+    await console.actions.answer(_person("ann"), "default", decision, Decided(answer=Answer.DENY))
     with pytest.raises(GuardError, match="no call waits"):
-        await console.actions.answer(_person("bea"), "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(
+            _person("bea"), "default", decision, Decided(answer=Answer.ONCE)
+        )
     left = await store.client.execute("HKEYS", key)
     assert not {b"q", b"y"} & set(left)
 
@@ -175,7 +181,7 @@ async def test_a_request_of_another_policy_is_not_approved(console, send, policy
     other = policy_from(POLICY.replace("office", "office2"))
     console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
-        await console.actions.answer(PAT, "default", decision, Decided(Answer.ONCE))
+        await console.actions.answer(PAT, "default", decision, Decided(answer=Answer.ONCE))
     assert (await send(2))[1] == "ask"
 
 

@@ -167,7 +167,7 @@ def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path):
     ("text", "complaint"),
     [
         ('clerk = "s3cret"', "clerk"),
-        ("[sessions]\n", "unknown table `sessions`"),
+        ("[sessions]\n", "`sessions`"),
         ('[tokens]\nissuer = "a"\n', "audience"),
         (TOKENS + 'algorithms = ["HS256"]\n', "algorithms"),
         (TOKENS.replace("keys.json", "missing.json"), "JWK Set"),

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from ruamel.yaml import YAML
 
-from guard.cli.policy import shipped_detectors
+from guard.cli.running import shipped_detectors
 from guard.core.calls import Claim
 from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Role, ToolCall

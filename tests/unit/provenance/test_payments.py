@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errors import GuardError
-from guard.operations.tool_answers import unkept
+from guard.operations.labels import unkept
 from guard.provenance import payments, tracing
 from guard.provenance.approvals import Grant, Scope
 from guard.runtime.wiring import assemble

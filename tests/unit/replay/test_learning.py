@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.cli.policy import shipped_detectors
+from guard.cli.running import shipped_detectors
 from guard.core.errors import PolicyError
 from guard.policy import load_policies
 from guard.replay.learning import learn, overlay_text

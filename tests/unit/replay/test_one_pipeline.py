@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from guard.cli.policy import shipped_detectors
+from guard.cli.running import shipped_detectors
 from guard.core.labels import Rung
 from guard.core.memory import MemoryClass, TokenState
 from guard.core.model import DestinationStatus, Integrity

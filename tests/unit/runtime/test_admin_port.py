@@ -18,7 +18,7 @@ def serve():
     servers = []
 
     def start(health=lambda: HealthReport(ready=True)):
-        server = AdminServer("127.0.0.1", 0, PrometheusMetrics(), health)
+        server = AdminServer("127.0.0.1", 0, PrometheusMetrics().registry, health)
         servers.append(server)
         return server
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from guard.processes import worker_slot
+from guard.processes import workers
 from guard.processes.child_process import Heartbeat
-from guard.processes.worker_slot import Replacement, WorkerSlot
+from guard.processes.workers import Replacement, WorkerSlot
 
 
 class Process:
@@ -171,7 +171,7 @@ def test_a_worker_is_not_blamed_for_a_machine_that_stood_still(place, monkeypatc
     one = place(heartbeat=60.0)
     worker = up(one)
     now = time.monotonic() + 3600
-    monkeypatch.setattr(worker_slot.time, "monotonic", lambda: now)
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now)
     one.slot.tend()
     for _ in range(seconds):
         now += 1

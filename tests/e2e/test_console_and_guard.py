@@ -1,7 +1,5 @@
 """A console that ends while its guard serves: nothing is released that nobody answered, or lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Published selections behind a guard, replayed live (`make live-stores` installs all of them)."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.selection.live_stores import FAR, NEAR, STORES, exercise, is_installed, policy_for

@@ -1,7 +1,5 @@
 """A peer's edges through a real guard, to a real MCP server with PageRank search."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.selection import derived

@@ -1,36 +1,30 @@
 """Several workers: calls go on while one dies or all are replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.processes.loopback import START_SECONDS
 from lab.guard_processes import child_of
 from tests.e2e.clients import Load
-from tests.e2e.running_guard import RunningGuard, serving, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.e2e.running_guard import serving, wait_until
 
 pytestmark = pytest.mark.e2e
 CLIENTS = 6
 
 
-def workers_of(guard: RunningGuard) -> list[int | None]:
+def workers_of(guard):
     """Return the process of each worker; None of one that has ended."""
     return [child_of(guard.process.pid, f"/worker-{number}") for number in range(2)]
 
 
-def events(guard: RunningGuard, name: str) -> list[dict[str, Any]]:
+def events(guard, name):
     """Return the audit lines of one kind."""
     return [line for line in guard.audit() if line["event"] == name]
 
 
-def test_workers_are_replaced_and_killed_under_load_and_others_go_on(tmp_path: Path) -> None:
+def test_workers_are_replaced_and_killed_under_load_and_others_go_on(tmp_path):
     """A replacement loses no call; a death ends its own connections only; each call has a line."""
     options = ("--workers", "2", "--pep", "lean")
     with serving(tmp_path / "guard", options=options) as guard:

@@ -128,15 +128,6 @@ async def test_what_a_memory_holds_is_the_text_of_a_save_or_none(entry, is_read,
     assert found.action == ("pick" if is_read else "withhold")
 
 
-async def test_without_a_good_version_it_stays_withheld_or_a_person_picks(agent, operator):
-    """Nothing is made up."""
-    await spread(agent)
-    found, _ = await operator.proposals(await contained(operator, value="drop@evil.test"))
-
-    assert {one.action for one in found} <= {"withhold", "pick"}
-    assert all(one.version is None for one in found)
-
-
 async def test_texts_are_enciphered_and_bounded(agent, store, seal, graph):
     """Nobody reads them in the store, and altered ones are not given out."""
     await spread(agent)
@@ -236,32 +227,6 @@ async def test_after_a_repair_new_items_hardly_follow_from_the_contained_version
     assert await by_time() == {False: Tier.CONFIRMED, True: Tier.LIKELY}
     await operator.undo(incident, done.steps[-1].number, NOW, "op")
     assert await by_time() == {False: Tier.CONFIRMED, True: Tier.CONFIRMED}
-
-
-async def test_a_likely_item_is_offered_once_the_window_has_passed(agent, operator):
-    """Nothing followed from it in the last events of the log; before that it is not offered."""
-    await spread(agent)
-    dave = agent.as_principal("dave").in_session("d")
-    await dave.call("recall", {"key": "rule"}, POISON)
-    loose = (
-        "test they reports evil monitor external have anybody before read forwarded finance "
-        "drop else team"
-    )
-    await dave.call("save", {"key": "loose", "value": loose}, "ok")
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op", Tier.LIKELY)
-    _, scope = await operator.scope(incident.id)
-    likely = [i.event.node.hex() for i in scope.items if i.reached.tier is Tier.LIKELY]
-    assert likely
-    assert set(likely) <= set(contained.steps[0].nodes)
-    assert await operator.offered(incident.id, window=3) == []
-
-    for number in range(3):
-        text = f"the office number {number} is on the second floor of the building"
-        await agent.call("save", {"key": f"n{number}", "value": text}, "ok", at=NOW + 60)
-    offered = await operator.offered(incident.id, window=3)
-    assert [event.node.hex() for event, _ in offered] == likely
-    assert await operator.offered(incident.id, window=4) == []
 
 
 async def exported(agent, operator):

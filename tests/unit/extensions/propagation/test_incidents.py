@@ -152,6 +152,7 @@ async def test_what_followed_falls_and_undo_restores_every_field(agent, operator
     classified, verdict = await asked.ask("send", {"to": ["new@other.test"], "body": "b"})
     assert verdict.action is Action.ASK
     await labels.approve(classified.call.id, agent.at, Grant())
+    assert await labels.waiting() == []
     before = await stored_state(store)
     assert len(await labels.established()) == 1
 

@@ -229,33 +229,6 @@ def test_a_killed_worker_forgets_nothing_and_nothing_outlives_a_killed_superviso
     wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the children")
 
 
-def test_a_killed_guard_does_not_lose_that_a_result_has_no_labels(launch, upstream, redis):
-    """What was released while Redis was away is in the state before the next call is judged."""
-    guard = launch(options=("--redis", redis.url))
-    default = upstream.answer
-
-    def without_state(request):
-        assert redis.pid is not None
-        os.kill(redis.pid, signal.SIGKILL)
-        wait_until(lambda: redis.pid is None, "the death of redis")
-        return default(request)
-
-    upstream.answer = without_state
-    _, released = guard.post(tool_call())
-    upstream.answer = default
-    kept = guard.metric("guard_unlabelled_marks")
-    os.kill(guard.worker, signal.SIGKILL)
-    redis.start()
-    guard.child.wait_ready(2)
-    found = guard.metric("guard_unlabelled_marks")
-    wait_until(lambda: passes(guard), "recovery")
-
-    assert found == 1
-    assert released["result"]["content"][0]["text"] == "done"
-    assert kept == 1
-    assert guard.metric("guard_unlabelled_marks") == 0
-
-
 def alive(pid):
     """Return whether a process exists and is no zombie."""
     with suppress(OSError):

@@ -3,7 +3,6 @@
 import pytest
 
 from lab.selection.live_stores import FAR, NEAR, STORES, exercise, is_installed, policy_for
-from tests.graph_world import without_selection
 
 pytestmark = pytest.mark.e2e
 
@@ -19,10 +18,3 @@ def test_a_peers_edges_in_a_published_selection_move_no_transfer(store):
     assert (found.honest, found.harmed) == (True, False)
     assert "selection_diverged" in found.reasons
     assert [one["reason"] for one in found.selections] == ["diverged"]
-
-
-def test_without_the_replay_the_same_transfer_goes_out():
-    """The records are authentic, and their order is all that the peer has changed."""
-    found = exercise("leidenalg", without_selection(policy_for("leidenalg")))
-    assert FAR[-1] in found.after
-    assert found.harmed

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import html
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -87,27 +86,6 @@ def test_the_text_of_a_desktop_notification_is_one_argument(is_mac):
         assert html.unescape(words[-1]) == f"{text} https://console.test/"
         assert words[:-1] == desktop_command(replace(message, text="x"), is_mac=is_mac)[:-1]
         assert is_mac or ("<" not in words[-1] and words[1] == "--")
-
-
-@pytest.mark.parametrize(
-    ("ends", "why"), [(0, ""), (1, "exit code 1"), (FileNotFoundError(), "FileNotFoundError")]
-)
-async def test_a_desktop_notification_needs_no_address(tmp_path, monkeypatch, ends, why):
-    """It is a program with its words; one that is missing or fails is given up on record."""
-
-    async def start(*words, **_):
-        assert words == tuple(desktop_command(_message(), is_mac=sys.platform == "darwin"))
-        if isinstance(ends, Exception):
-            raise ends
-        return SimpleNamespace(wait=lambda: asyncio.sleep(0, ends))
-
-    path = tmp_path / "hooks.toml"
-    path.write_text('[[webhook]]\nname = "me"\nshape = "desktop"', "utf-8")
-    [hook] = load_hooks(path)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    sends = Webhooks([hook], None, ConsoleMetrics(), lambda: NOW)
-    async with httpx.AsyncClient() as client:
-        assert await sends._attempt(client, hook, _message()) == why
 
 
 async def test_a_message_is_signed_as_standard_webhooks_say(sender):

@@ -135,31 +135,6 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it()
         assert stage.pep.budget.total == 0
 
 
-async def test_a_client_is_not_read_while_it_does_not_read():
-    """Requests whose answers nobody takes are not served one after the other."""
-
-    async def answers(client):
-        await client.write(MESSAGE * 64)
-
-    stage = Stage(answers=answers)
-    async with stage.client() as own:
-        [client] = stage.clients
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(own, REQUEST)
-        await _until(lambda: stage.waiting(client) > 0)
-        assert not client.transport.is_reading()
-        await loop.sock_sendall(own, REQUEST * 64)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert stage.served == 1
-        assert stage.pep.budget.owned("alice") >= stage.waiting(client)
-
-        async with asyncio.timeout(_PATIENCE):
-            while stage.served < 3:
-                await loop.sock_recv(own, 65536)
-        assert not stage.metrics.slow
-
-
 async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_path):
     """Wherever it waits: in the TLS layer, or in the transport of the socket beneath."""
     size = len(MESSAGE) * 2000

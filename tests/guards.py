@@ -43,6 +43,20 @@ class Counts(Metrics):
         self.counted.append((metric, *labels))
 
 
+class Lines:
+    """An audit log in memory, which raises what a test wants."""
+
+    def __init__(self):
+        self.events = []
+        self.error = None
+
+    def event(self, name, fields):
+        """Keep a line."""
+        if self.error is not None:
+            raise self.error
+        self.events.append((name, dict(fields)))
+
+
 def guard_on(
     store,
     policy,

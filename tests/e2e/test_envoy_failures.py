@@ -154,24 +154,6 @@ def _is_refused(path):
         return made.connect_ex(str(path)) != 0
 
 
-def test_a_guard_that_stands_still_lets_nothing_out(stand):
-    """Its client waits until the worker is replaced: what that one had is refused."""
-    guard = stand.guard()
-    with httpx.Client(trust_env=False, timeout=60) as client:
-        url = f"http://127.0.0.1:{stand.port}/mcp"
-        assert client.post(url, json=tool_call()).status_code == 200
-        sent = bytes(stand.upstream.received)
-
-        os.kill(guard.worker, signal.SIGSTOP)
-        stuck = client.post(url, json=tool_call())
-    after = bytes(stand.upstream.received)
-
-    assert stuck.status_code == 503
-    assert after == sent
-    assert stand.post().status_code == 200
-    assert bytes(stand.upstream.received).count(b"POST /mcp") == 2
-
-
 def test_an_answer_that_nobody_asked_for_reaches_nobody(stand):
     """Twice: the second one is on a connection that ends with it."""
     impostor = Impostor(

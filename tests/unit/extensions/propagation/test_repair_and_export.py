@@ -204,31 +204,6 @@ async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator)
     assert written == [("save", {"key": "rule", "value": HONEST})]
 
 
-async def test_after_a_repair_new_items_hardly_follow_from_the_contained_version(agent, operator):
-    """What was made of it before stays confirmed; what names its key afterwards is likely."""
-    await agent.call("save", {"key": "rule-7", "value": POISON}, "ok")
-    bob = agent.as_principal("bob")
-    await bob.call("save", {"key": "early", "value": "as rule-7 says we go on"}, "ok")
-    incident = await contained(operator, item="rule-7", store="facts")
-    await agent.in_session("anew").call("save", {"key": "rule-7", "value": HONEST}, "ok")
-    found, texts = await operator.proposals(incident)
-    outcomes = [
-        await operator.repair(incident, one, (texts, b""), fail, NOW, "op") for one in found
-    ]
-    assert sorted(outcomes) == ["restored", "withhold"]
-    done = await operator.incident(incident)
-    later = {"key": "late", "value": "as rule-7 says we meet on monday"}
-    await bob.in_session("later").call("save", later, "ok", at=NOW + 100)
-
-    async def by_time():
-        _, scope = await operator.scope(incident)
-        return {item.event.at > NOW: item.reached.tier for item in scope.items if item.reached.hops}
-
-    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.LIKELY}
-    await operator.undo(incident, done.steps[-1].number, NOW, "op")
-    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.CONFIRMED}
-
-
 async def exported(agent, operator):
     """Return a graph, a scope and the exported document of an incident."""
     await spread(agent)

@@ -1,5 +1,6 @@
 """Guards without a proxy around them, on a real store."""
 
+import asyncio
 from dataclasses import replace
 
 from guard.core.metrics import Metrics
@@ -41,6 +42,13 @@ class Counts(Metrics):
     def count(self, metric, *labels):
         """Keep it."""
         self.counted.append((metric, *labels))
+
+
+async def until(holds):
+    """Wait for what nobody tells of; fail where it never is."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
 
 
 class Lines:

@@ -27,6 +27,7 @@ from guard.core.errors import InputError
 from guard.operations.approvals import PrincipalStatuses
 from guard.operations.deployment import ConsoleMetrics
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
+from tests.guards import until
 
 NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
@@ -71,12 +72,6 @@ def _hook(name="good"):
     return Hook(name, f"https://{name}.test/", Shape.JSON, KEY)
 
 
-async def _until(condition):
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110  (there is no event for it)
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("is_mac", [True, False])
 def test_the_text_of_a_desktop_notification_is_one_argument(is_mac):
     """An agent that names itself like an option, markup or a script is shown as text."""
@@ -92,7 +87,7 @@ async def test_a_message_is_signed_as_standard_webhooks_say(sender):
     """A receiver that has the key checks id, time and body."""
     sent = sender(_hook())
     sent.hooks.tell(_message())
-    await _until(lambda: sent.requests)
+    await until(lambda: sent.requests)
     [request] = sent.requests
     named = (request.headers["webhook-id"], request.headers["webhook-timestamp"])
     text = b".".join((*(one.encode() for one in named), request.content))
@@ -116,7 +111,7 @@ async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires,
     sent = sender(_hook(), answers=[httpx.Response(one, headers=elsewhere) for one in codes])
     sent.hooks.tell(_message(1, expires))
     sent.hooks.tell(_message(2, NOW + 10**6))
-    await _until(lambda: len(sent.requests) == len(codes) + 1)
+    await until(lambda: len(sent.requests) == len(codes) + 1)
     names = [one.headers["webhook-id"] for one in sent.requests]
     assert names == ["msg_1"] * len(codes) + ["msg_2"]
     assert {one.url.host for one in sent.requests} == {"good.test"}

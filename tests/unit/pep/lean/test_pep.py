@@ -14,7 +14,7 @@ from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.pipeline.exchange import ADDRESSES, RefusedConnections
 from guard.settings import Listener
-from tests.guards import Counts, Lines
+from tests.guards import Counts, Lines, until
 
 
 class Client:
@@ -131,8 +131,7 @@ async def test_connections_without_a_request_do_not_hold_up_the_end(noted, monke
     if sent:
         assert await reader.readexactly(4) == b"done"
     async with asyncio.timeout(60):
-        while not (pep._clients and all(one.is_idle for one in pep._clients)):  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0)
+        await until(lambda: pep._clients and all(one.is_idle for one in pep._clients))
         await pep.drain(3600)
         assert await reader.read() == b""
     writer.close()

@@ -224,24 +224,18 @@ async def test_json_is_signed_and_names_no_text(agent, operator, seal):
     assert document["tags"] == {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 
 
-async def test_csv_has_a_line_for_each_and_no_formula(agent, operator):
-    """Spreadsheets take nothing in it for a formula."""
-    *_, document = await exported(agent, operator)
+async def test_a_spreadsheet_and_a_reader_of_graphs_get_what_was_reached(agent, operator):
+    """Nothing in the lines is taken for a formula."""
+    graph, scope, document = await exported(agent, operator)
     document["scope"]["items"][0]["tool"] = "=HYPERLINK()"
     rows = list(csv.DictReader(io.StringIO(as_csv(document))))
-
-    assert len(rows) == len(document["scope"]["items"])
-    assert rows[0]["tool"] == "'=HYPERLINK()"
-
-
-async def test_graphml_has_the_nodes_and_edges(agent, operator):
-    """A reader of graphs gets the reached part of it."""
-    graph, scope, _ = await exported(agent, operator)
     root = ET.fromstring(as_graphml(graph, scope))
     space = "{http://graphml.graphdrawing.org/xmlns}"
 
-    assert len(root.findall(f"{space}graph/{space}node")) == 2
-    assert len(root.findall(f"{space}graph/{space}edge")) == 1
+    assert len(rows) == len(document["scope"]["items"])
+    assert rows[0]["tool"] == "'=HYPERLINK()"
+    counts = [len(root.findall(f"{space}graph/{space}{kind}")) for kind in ("node", "edge")]
+    assert counts == [2, 1]
 
 
 async def test_stix_is_read_back_by_its_library(agent, operator):

@@ -12,7 +12,7 @@ def test_a_peers_edges_in_a_published_selection_move_no_transfer(store):
     """The replica ranks as the package does, so an honest transfer goes out and this one not."""
     if not is_installed(store):
         pytest.skip("`make live-stores` installs it")
-    # A busy machine may take longer than the shipped deadline, after which an answer is asked about.
+    # A busy machine may take longer than the shipped deadline: then people are asked.
     text = policy_for(store).replace("deadline_ms: 10000", "deadline_ms: 60000")
     found = exercise(store, text)
     assert found.before[0] == NEAR[-1]

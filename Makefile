@@ -241,7 +241,7 @@ $(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
 
 ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals sends http_tools websockets \
   held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login approval_retry monitor_mode \
-  unfinished_messages failure_of_parts policy_reload selection workers
+  unfinished_messages failure_of_parts policy_reload selection
 envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
 
 test-envoy: $(DEV) $(ENVOY)/.installed ## the end-to-end tests of wires with a real Envoy in front

@@ -11,8 +11,6 @@ other from one to the other changes its time by half, and the scheduler settles 
 for the life of a process.  So both stand on one core, the same for either side.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -21,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port, start
@@ -34,22 +32,17 @@ from lab.guard_processes import processor_time, worker_of
 from lab.interleaved import in_turns, ratio_of
 from lab.load import UPSTREAM, Contestant, run_load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+Trees = Mapping[str, Path]
+Environments = Mapping[str, dict[str, str]]
 
-    from lab.interleaved import Ratio
-
-    Trees = Mapping[str, Path]
-    Environments = Mapping[str, dict[str, str]]
-
-ROOT: Final = Path(__file__).resolve().parents[1]
-PAIRS: Final = 12
-FEWEST: Final = 3
-BLOCKS: Final = 6
-BURST: Final = 1.0
-WARM: Final = 2.0
-SIDES: Final = ("base", "new")
-LOSS: Final = 0.03
+ROOT = Path(__file__).resolve().parents[1]
+PAIRS = 12
+FEWEST = 3
+BLOCKS = 6
+BURST = 1.0
+WARM = 2.0
+SIDES = ("base", "new")
+LOSS = 0.03
 """The loss that an interval must exclude."""
 
 Figures = dict[str, tuple[float, float]]
@@ -57,7 +50,7 @@ Figures = dict[str, tuple[float, float]]
 
 
 @contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
+def checked_out(commit):
     """Give a commit's files in a temporary git worktree."""
     with tempfile.TemporaryDirectory(prefix="guard-compare-") as directory:
         tree = Path(directory, "tree")
@@ -69,14 +62,14 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 @contextmanager
-def redis_on_path() -> Iterator[str]:
+def redis_on_path():
     """Give a PATH on which every commit finds the same Redis server."""
     with tempfile.TemporaryDirectory(prefix="guard-compare-") as directory:
         Path(directory, "redis-server").symlink_to(find_server())
         yield f"{directory}:{os.environ['PATH']}"
 
 
-def environment(tree: Path, search: str) -> dict[str, str]:
+def environment(tree, search):
     """Return the variables with which a tree's guard runs; it keeps no state on disk.
 
     Args:
@@ -92,7 +85,7 @@ def environment(tree: Path, search: str) -> dict[str, str]:
     return found
 
 
-def requests(trees: Trees, environments: Environments, blocks: int, seed: int) -> Figures:
+def requests(trees, environments, blocks, seed):
     """Load a guard of each commit in turns; return requests per second, and a worker's time each.
 
     Raises:
@@ -113,9 +106,7 @@ def requests(trees: Trees, environments: Environments, blocks: int, seed: int) -
     }
 
 
-def _guard(
-    rig: Rig, tree: Path, variables: dict[str, str], name: str, upstream: int
-) -> tuple[int, int]:
+def _guard(rig, tree, variables, name, upstream):
     """Start a tree's guard; return its port and its process."""
     port = free_port()
     key = ("--label-key", str(rig.directory / f"{name}.key"), "--admin", f"127.0.0.1:{free_port()}")
@@ -129,7 +120,7 @@ def _guard(
     return port, child.process.pid
 
 
-def _burst(port: int, supervisor: int) -> tuple[float, float]:
+def _burst(port, supervisor):
     worker = worker_of(supervisor)
     before = processor_time(worker)
     load = run_load(Contestant(port), BURST)
@@ -139,9 +130,7 @@ def _burst(port: int, supervisor: int) -> tuple[float, float]:
     return load.per_second, spent / (load.per_second * BURST) * 1e6
 
 
-def decisions(
-    name: str, trees: Trees, environments: Environments, blocks: int, seed: int
-) -> Figures:
+def decisions(name, trees, environments, blocks, seed):
     """Have a process of each commit make decisions in turns; return how long one takes.
 
     Args:
@@ -168,9 +157,7 @@ def decisions(
 
 
 @contextmanager
-def _decider(
-    name: str, tree: Path, variables: dict[str, str], core: int
-) -> Iterator[Callable[[], tuple[float, float]]]:
+def _decider(name, tree, variables, core):
     script = Path(__file__).with_name("decisions_on_demand.py")
     policy = str(tree / "policies" / "default.yaml")
     command = [sys.executable, str(script), name, policy, str(core)]
@@ -187,7 +174,7 @@ def _decider(
         assert given is not None
         assert said is not None
 
-        def ask() -> tuple[float, float]:
+        def ask():
             given.write("\n")
             given.flush()
             taken, spent = json.loads(said.readline())
@@ -198,25 +185,23 @@ def _decider(
         process.wait(60)
 
 
-def _sides(
-    pairs: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]], figure: int
-) -> tuple[float, float]:
+def _sides(pairs, figure):
     """Return a figure of the base and of the new code: medians over the turns of each."""
     base, new = ([turn[figure] for pair in pairs for turn in pair[side]] for side in (0, 1))
     return median(base), median(new)
 
 
-def excludes_loss(name: str, found: Ratio) -> bool:
+def excludes_loss(name, found):
     """Return whether the interval of a figure excludes a loss of more than ``LOSS``."""
     return found.low >= 1 - LOSS if name.endswith("/s") else found.high <= 1 + LOSS
 
 
-def _git(*words: str) -> str:
+def _git(*words):
     command = ["git", "-C", str(ROOT), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def main() -> int:
+def main():
     """Compare and print; return 1 where a loss cannot be excluded."""
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     parser.add_argument("base")
@@ -231,7 +216,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.pairs < FEWEST:
         parser.error(f"an interval needs {FEWEST} pairs at least")
-    measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    measured = defaultdict(list)
     with (
         checked_out(options.base) as base,
         checked_out(options.new) as new,

@@ -1,7 +1,5 @@
 """Fixtures every test may ask for: a real Redis, and what it takes to have it to oneself."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os
@@ -10,7 +8,6 @@ import tempfile
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,11 +17,6 @@ from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from lab.trust.harness import policies_read_once
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
-
-    from guard.core.policy import Policy
 
 # No test may fail because the machine is busy, nor because of the examples that one run draws: they
 # are the same in each run.  `make test ARGS=--hypothesis-profile=explore` draws others, and more.
@@ -39,7 +31,7 @@ them says so on the command line."""
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection():
     """Collect no garbage while modules are imported, and never look at what they hold later.
 
     Each worker imports every module of tests; a third of that time was the collector's.
@@ -52,7 +44,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Skip a test whose mark names a program that is not on the PATH."""
     for mark in item.iter_markers("programs"):
         absent = [name for name in mark.args if shutil.which(name) is None]
@@ -61,7 +53,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
+def pytest_runtest_teardown():
     """Fail a test that leaves another working directory: later tests use relative paths."""
     before = Path(__file__).resolve().parents[1]
     result = yield
@@ -73,7 +65,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _patient_guards(short_directory: Callable[[], Path]) -> Iterator[None]:
+def _patient_guards(short_directory):
     """Let the guards of tests wait as long as they have to, and keep nothing in the user's home.
 
     What runs is noted there: tests of other processes, and the user's own guards, would be found.
@@ -86,7 +78,7 @@ def _patient_guards(short_directory: Callable[[], Path]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def short_directory() -> Iterator[Callable[[], Path]]:
+def short_directory():
     """Return a function that makes private directories for Unix sockets.
 
     The path of a socket has 107 characters at most; that of pytest's own directories has the
@@ -94,7 +86,7 @@ def short_directory() -> Iterator[Callable[[], Path]]:
     """
     with ExitStack() as stack:
 
-        def made() -> Path:
+        def made():
             directory = tempfile.TemporaryDirectory(
                 prefix="guard-test-", dir="/tmp", ignore_cleanup_errors=True
             )
@@ -104,29 +96,27 @@ def short_directory() -> Iterator[Callable[[], Path]]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[EmbeddedRedis]:
+def redis_server():
     """One private redis-server for all tests that do not break it."""
     with EmbeddedRedis() as server:
         yield server
 
 
 @pytest.fixture
-def redis_namespace() -> str:
+def redis_namespace():
     """A key namespace that no other test uses."""
     return f"test-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
-async def redis_client(redis_server: EmbeddedRedis) -> AsyncIterator[RedisClient]:
+async def redis_client(redis_server):
     """A connection of the test's own."""
     client = RedisClient(parse_endpoint(redis_server.url), timeout=60.0)
     yield client
     await client.aclose()
 
 
-async def _store(
-    redis_server: EmbeddedRedis, redis_namespace: str
-) -> AsyncIterator[RedisSessionStore]:
+async def _store(redis_server, redis_namespace):
     """The state of a fresh deployment, over a connection of its own.
 
     ``second_store`` is the same state as another process has it.
@@ -141,18 +131,18 @@ second_store = pytest.fixture(_store, name="second_store")
 
 
 @pytest.fixture
-def own_server() -> Iterator[EmbeddedRedis]:
+def own_server():
     """A server of the test's own, to break."""
     with EmbeddedRedis() as server:
         yield server
 
 
 @pytest.fixture
-def policy_from(tmp_path: Path) -> Callable[[str], Policy]:
+def policy_from(tmp_path):
     """Give a function that loads the policy of a text."""
     number = itertools.count()
 
-    def load(text: str) -> Policy:
+    def load(text):
         path = tmp_path / f"policy{next(number)}.yaml"
         path.write_text(text, encoding="utf-8")
         return load_policies([path])
@@ -161,14 +151,14 @@ def policy_from(tmp_path: Path) -> Callable[[str], Policy]:
 
 
 @pytest.fixture(scope="session")
-def emptied_redis() -> Iterator[str]:
+def emptied_redis():
     """Give the URL of a server that tests may empty."""
     with EmbeddedRedis() as server:
         yield server.url
 
 
 @pytest.fixture
-def world_redis(emptied_redis: str) -> Iterator[str]:
+def world_redis(emptied_redis):
     """Give the URL of a server for worlds of the trust model, which share what they load."""
     with policies_read_once():
         yield emptied_redis

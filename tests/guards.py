@@ -1,5 +1,6 @@
 """Guards without a proxy around them, on a real store."""
 
+import asyncio
 from dataclasses import replace
 
 from guard.core.errors import AuditError
@@ -65,6 +66,27 @@ class Audit:
     def named(self, name):
         """Return the lines of one name."""
         return [line for line in self.lines if line["event"] == name]
+
+
+async def until(holds):
+    """Wait for what nobody tells of; fail where it never is."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+
+
+class Lines:
+    """An audit log in memory, which raises what a test wants."""
+
+    def __init__(self):
+        self.events = []
+        self.error = None
+
+    def event(self, name, fields):
+        """Keep a line."""
+        if self.error is not None:
+            raise self.error
+        self.events.append((name, dict(fields)))
 
 
 def guard_on(

@@ -4,8 +4,6 @@ itself in its answers (RFC 9207) and gives tokens for one resource only (RFC 870
 Prints one JSON object; exit code 1 where a client cannot, or is not installed.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -28,9 +26,9 @@ CLIENTS = {
 SECONDS = 300
 
 
-def main() -> int:
+def main():
     """Print whether each client logs in; return 0 where all do."""
-    found: dict[str, str] = {}
+    found = {}
     with Rig() as rig:
         place = Place(rig, says="iss", shared=True)
         url = place.urls[0]

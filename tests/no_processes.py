@@ -1,38 +1,32 @@
 """While a unit test runs, no process starts but Redis; what needs another is a contract or e2e."""
 
-from __future__ import annotations
-
 import multiprocessing.process
 import os
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.store.embedded import find_server
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-
-def is_redis(command: Any) -> bool:
+def is_redis(command):
     """Return whether a command line starts Redis, by the launcher that ends it with its parent."""
     words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
     return os.fspath(find_server()) in map(os.fsdecode, words)
 
 
 @contextmanager
-def no_processes() -> Iterator[None]:
+def no_processes():
     """Fail the test that starts a process other than Redis, by whichever way Python has."""
-    execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    execute = subprocess.Popen._execute_child
 
-    def checked(process: Any, args: Any, *more: Any, **named: Any) -> Any:
+    def checked(process, args, *more, **named):
         if not is_redis(args):
             pytest.fail(f"a unit test starts a process: {args!r}")
         return execute(process, args, *more, **named)
 
-    def refused(*_: Any, **__: Any) -> Any:
+    def refused(*_, **__):
         pytest.fail("a unit test forks, or starts a process of multiprocessing")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -5,8 +5,6 @@ draws the diagram of the architecture page.  A Prometheus scrapes a second guard
 calls, and Grafana's panel components draw its answers to the queries of a dashboard.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import itertools
@@ -16,7 +14,6 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
 import httpx
 from rich.console import Console
@@ -24,19 +21,19 @@ from rich.console import Console
 from guard.demo import story as demo
 from guard.demo.narration import Narrator
 from guard.demo.play import tell
-from guard.demo.story import Places, Step, Story, Via
+from guard.demo.story import Places, Story, Via
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
 from tests.e2e.console_stage import PEOPLE, SECRET, browse, call, wait_for
 
-ROOT: Final = Path(__file__).parents[1]
-DOCS: Final = ROOT / "docs"
-FIGURES: Final = DOCS / "figures"
-ATTACKER: Final = "reports@collector.example.net"
-POLICY: Final = policies_directory() / "default.yaml"
-BROKEN: Final = POLICY.read_text(encoding="utf-8").replace("\nrules:\n", "\nrulez:\n")
-FILM: Final = (
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FIGURES = DOCS / "figures"
+ATTACKER = "reports@collector.example.net"
+POLICY = policies_directory() / "default.yaml"
+BROKEN = POLICY.read_text(encoding="utf-8").replace("\nrules:\n", "\nrulez:\n")
+FILM = (
     {"go": "/", "wait": "#live tbody tr", "file": "now"},
     {"go": "/approvals", "wait": "article.card", "file": "approvals"},
     {"press": ["j", "Enter"], "wait": "ol.lineage", "file": "approval"},
@@ -52,20 +49,20 @@ FILM: Final = (
     {"go": "/memory", "wait": "main", "file": "memory"},
     {"go": "/record", "wait": "main", "file": "record"},
 )
-BOARD: Final = ROOT / "grafana" / "dashboards" / "overview.json"
-PANELS: Final = ("stat", "timeseries")
-DRAWN: Final = 10
+BOARD = ROOT / "grafana" / "dashboards" / "overview.json"
+PANELS = ("stat", "timeseries")
+DRAWN = 10
 """Number of panels in the picture of the dashboard: the first ones."""
-SECONDS: Final = 150
+SECONDS = 150
 """Length of the traffic in that picture."""
-ORDINARY: Final = (
+ORDINARY = (
     ("team@example.com", "email_send_email"),
     ("team@example.com", "email_draft_email"),
 )
-ATTACK: Final = (("drop@elsewhere.test", "email_send_email"), ("a@b@c.test", "email_send_email"))
+ATTACK = (("drop@elsewhere.test", "email_send_email"), ("a@b@c.test", "email_send_email"))
 
 
-def main() -> None:
+def main():
     """Write every picture."""
     port = free_port()
     board = _board()
@@ -73,7 +70,7 @@ def main() -> None:
     class ConsoleRig(Rig):
         """The demo's processes, the guard with a console."""
 
-        def begin_guard(self, *options: str, admin: int = 0):
+        def begin_guard(self, *options, admin=0):
             people = self.directory / "people.toml"
             people.write_text(PEOPLE, encoding="utf-8")
             console = ("--console", f"127.0.0.1:{port}", "--console-people", str(people))
@@ -92,11 +89,11 @@ def main() -> None:
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
 
 
-async def _play(narrator: Narrator, running: dict[str, str], places: Places) -> None:
+async def _play(narrator, running, places):
     """Play the demo as ``guard demo`` does, with a shorter refusal."""
     began = time.monotonic()
 
-    def shorter(step: Step) -> None:
+    def shorter(step):
         told = step.structured.get("guard", {})
         kept = {name: told[name] for name in ("decision", "code", "request") if name in told}
         short = {"guard": kept} if kept else {}
@@ -109,7 +106,7 @@ async def _play(narrator: Narrator, running: dict[str, str], places: Places) -> 
     assert story.ending.good, story.ending
 
 
-def _board() -> dict[str, Any]:
+def _board():
     """Return the panels of a dashboard with the answers of a Prometheus that saw an attack."""
     with Rig() as rig:
         admin, port, prometheus = free_port(), free_port(), free_port()
@@ -141,7 +138,7 @@ def _board() -> dict[str, Any]:
     return {"panels": answered, **span}
 
 
-def _answers(port: int, panel: dict[str, Any], span: dict[str, float]) -> list[dict[str, Any]]:
+def _answers(port, panel, span):
     """Return the answers of a Prometheus to the queries of a panel, for every instance."""
     url = f"http://127.0.0.1:{port}/api/v1/query_range"
     asked = {"start": span["from"], "end": span["to"], "step": 1}
@@ -154,7 +151,7 @@ def _answers(port: int, panel: dict[str, Any], span: dict[str, float]) -> list[d
     return answers
 
 
-def _photograph(url: str, board: dict[str, Any]) -> None:
+def _photograph(url, board):
     """Take a picture of the console's pages, and draw the diagrams of the docs."""
     console = FIGURES / "console"
     film = [{**one, "file": str(console / f"{one['file']}.png")} for one in FILM]

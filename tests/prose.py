@@ -5,40 +5,34 @@ Prints one line per finding and exits 1 if there is any.  For documents (``*.md`
 words, their sentences and each sentence that is too long.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-ROOT: Final = Path(__file__).resolve().parents[1]
-OPENERS: Final = frozenset(
+ROOT = Path(__file__).resolve().parents[1]
+OPENERS = frozenset(
     "what who whom whose whoever whatever whether how where which "  # noqa: SIM905  (a word list)
     "of as those nobody no that when not".split()
 )
 """First words that hide the subject of a docstring."""
-NO_X: Final = re.compile(
+NO_X = re.compile(
     r"(?<![Tt]here )\b(?:is|are|was|were|be) no "
     r"(?!longer\b|more\b|such\b|other\b|need\b|way\b)(\w+)"
 )
 """A negated noun: "this is no act" for "this is not an action"."""
-LONG: Final = 40
+LONG = 40
 """Words of the longest sentence."""
-SENTENCE: Final = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\n\s*[-*|=├└]|\n\s*(?=\w+: )")
+SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\n\s*[-*|=├└]|\n\s*(?=\w+: )")
 
 
-LONG_IN_DOCUMENTS: Final = 30
+LONG_IN_DOCUMENTS = 30
 """Words from which on a sentence of a document counts as long."""
-GENERATED: Final = "<!-- Made by"
+GENERATED = "<!-- Made by"
 """Beginning of a page that is made from code or data."""
 
 
-def document_sentences(text: str) -> list[str]:
+def document_sentences(text):
     """Return the sentences of a document, without code; table cells and list entries apart."""
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
@@ -49,12 +43,12 @@ def document_sentences(text: str) -> list[str]:
     return [one for one in found if re.search(r"\w+\W+\w+", one)]
 
 
-def long_sentences(text: str) -> list[str]:
+def long_sentences(text):
     """Return the sentences of a document that are too long."""
     return [one for one in document_sentences(text) if len(one.split()) > LONG_IN_DOCUMENTS]
 
 
-def written_documents() -> list[Path]:
+def written_documents():
     """Return the documents that people write, without the generated ones."""
     paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     reference = ROOT / "docs" / "reference"
@@ -65,7 +59,7 @@ def written_documents() -> list[Path]:
     )
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+def docstrings(path):
     """Yield line and text of each docstring of a module, fields included."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not hasattr(node, "body") or not isinstance(node.body, list):
@@ -76,7 +70,7 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
                 yield value.lineno, value.value
 
 
-def findings(text: str) -> Iterator[tuple[str, str]]:
+def findings(text):
     """Yield the kind of each finding in one docstring, with a message."""
     first = re.match(r"\W*(\w+)", text)
     if first and first[1].lower() in OPENERS:
@@ -88,12 +82,12 @@ def findings(text: str) -> Iterator[tuple[str, str]]:
             yield "length", f"sentence of {words} words; use at most {LONG}"
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text):
     """Return the sentences of a text, lists and paragraphs apart."""
     return [one for part in SENTENCE.split(text) if (one := part.strip())]
 
 
-def findings_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+def findings_in(paths):
     """Yield the kind of each finding in some modules, with place and message."""
     for path in paths:
         for line, text in docstrings(path):
@@ -101,7 +95,7 @@ def findings_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 yield kind, f"{path.relative_to(ROOT)}:{line}: {message}"
 
 
-def report(paths: Iterable[Path]) -> int:
+def report(paths):
     """Print the measures of documents; return the exit code."""
     for path in paths:
         text = path.read_text(encoding="utf-8")
@@ -114,7 +108,7 @@ def report(paths: Iterable[Path]) -> int:
     return 0
 
 
-def main(names: list[str]) -> int:
+def main(names):
     """Check the files, by default all modules; return the exit code."""
     documents = [ROOT / name for name in names if name.endswith(".md")]
     if documents:

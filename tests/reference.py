@@ -3,8 +3,6 @@
 A test compares them with the files in docs/, so that no page describes another version.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json
@@ -13,7 +11,6 @@ import sys
 import textwrap
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import MagicMock
 
 import typer
@@ -33,47 +30,42 @@ from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import reason_codes
 from lab.cli import COMMANDS as LAB_COMMANDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import click
-
-ROOT: Final = Path(__file__).resolve().parents[1]
-DOCS: Final = ROOT / "docs"
-TECHNIQUES: Final = ROOT / "tests" / "techniques.yaml"
-COMPLIANCE: Final = DOCS / "evidence" / "compliance.yaml"
-NOTE: Final = "<!-- Made by `make reference`; edit the source that it names. -->\n"
-SET_BY_SUPERVISOR: Final = frozenset({"owner", "restarts", "pulse", "sockets"})
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+TECHNIQUES = ROOT / "tests" / "techniques.yaml"
+COMPLIANCE = DOCS / "evidence" / "compliance.yaml"
+NOTE = "<!-- Made by `make reference`; edit the source that it names. -->\n"
+SET_BY_SUPERVISOR = frozenset({"owner", "restarts", "pulse", "sockets"})
 
 
-def load(path: Path) -> Any:
+def load(path):
     """Return a YAML file of the repository."""
     return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
-def codes() -> dict[str, dict[str, str]]:
+def codes():
     """Return the meanings of codes and fields."""
     return load(DOCS / "reference" / "codes.yaml")
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(head, rows):
     """Return a Markdown table."""
     lines = [list(head), ["---"] * len(list(head)), *([*row] for row in rows)]
     return "\n".join(f"| {' | '.join(cell(one) for one in line)} |" for line in lines) + "\n"
 
 
-def cell(text: str) -> str:
+def cell(text):
     """Return a text that fits into one cell."""
     return re.sub(r"(?<!\\)\|", r"\\|", " ".join(text.split()))
 
 
-def sentence(text: str) -> str:
+def sentence(text):
     """Return a text with a capital and without markup of docstrings."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
     return text if text.startswith("http") else text[:1].upper() + text[1:]
 
 
-def page(title: str, *parts: str) -> str:
+def page(title, *parts):
     """Return a generated page."""
     return f"{NOTE}# {title}\n\n" + "\n".join(parts)
 
@@ -81,7 +73,7 @@ def page(title: str, *parts: str) -> str:
 # -- Command line ------------------------------------------------------------------------------
 
 
-def commands(command: click.Command, path: str = "guard") -> Iterator[tuple[str, click.Command]]:
+def commands(command, path="guard"):
     """Yield each command with its words, groups as well."""
     yield path, command
     for name, one in getattr(command, "commands", {}).items():
@@ -89,7 +81,7 @@ def commands(command: click.Command, path: str = "guard") -> Iterator[tuple[str,
             yield from commands(one, f"{path} {name}")
 
 
-def cli_page() -> str:
+def cli_page():
     """Return the page of commands."""
     parts = [
         "Every command has `--help`. `guard lab` is a package of its own.\n",
@@ -126,7 +118,7 @@ def cli_page() -> str:
     return page("Commands", *parts)
 
 
-def option(param: Any) -> tuple[str, str, str]:
+def option(param):
     """Return the row of an option."""
     names = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
     default = param.default
@@ -141,7 +133,7 @@ def option(param: Any) -> tuple[str, str, str]:
 # -- Settings ----------------------------------------------------------------------------------
 
 
-def _attribute_texts(model: type) -> Iterator[tuple[str, str]]:
+def _attribute_texts(model):
     """Yield the text that stands under each field in the source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
@@ -158,9 +150,9 @@ def _attribute_texts(model: type) -> Iterator[tuple[str, str]]:
             yield field.target.id, " ".join(str(text.value.value).split())
 
 
-def settings_page() -> str:
+def settings_page():
     """Return the page of settings."""
-    texts: dict[str, str] = {}
+    texts = {}
     for base in reversed(Settings.__mro__):
         if hasattr(base, "model_fields"):
             texts |= dict(_attribute_texts(base))
@@ -185,18 +177,18 @@ def settings_page() -> str:
 # -- Metrics, codes, audit lines ---------------------------------------------------------------
 
 
-def declared_metrics() -> list[Metric]:
+def declared_metrics():
     """Return the metrics that the guard declares."""
     return [one for one in vars(metrics).values() if isinstance(one, Metric)]
 
 
-def kind_of(metric: Metric) -> str:
+def kind_of(metric):
     """Return the Prometheus type of a metric."""
     kinds = {Counter: "counter", Histogram: "histogram", Gauge: "gauge"}
     return kinds.get(type(metric), "gauge")
 
 
-def label_text(metric: Metric) -> str:
+def label_text(metric):
     """Return the labels of a metric, with their values where these are few."""
     found = []
     for label in metric.labels:
@@ -206,7 +198,7 @@ def label_text(metric: Metric) -> str:
     return "; ".join(found)
 
 
-def metrics_page() -> str:
+def metrics_page():
     """Return the page of metrics."""
     notes = codes()["metrics"]
     rows = []
@@ -236,11 +228,11 @@ def metrics_page() -> str:
     )
 
 
-def reasons_page() -> str:
+def reasons_page():
     """Return the page of reason and refusal codes."""
     texts = codes()
 
-    def rows(names: Iterable[str], kind: str) -> list[tuple[str, str]]:
+    def rows(names, kind):
         return [(f"`{name}`", sentence(texts[kind].get(name, "?"))) for name in sorted(names)]
 
     return page(
@@ -260,7 +252,7 @@ def reasons_page() -> str:
     )
 
 
-def audit_page() -> str:
+def audit_page():
     """Return the page of audit lines."""
     texts = codes()
     return page(
@@ -279,10 +271,10 @@ def audit_page() -> str:
     )
 
 
-def audit_fields() -> set[str]:
+def audit_fields():
     """Return the fields that the code writes into the line of a decision."""
     written = ast.parse(textwrap.dedent(inspect.getsource(AuditLogFile._decision_fields)))
-    found: set[str] = set()
+    found = set()
     for node in ast.walk(written):
         if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
             found |= {key.value for key in node.value.keys}
@@ -291,7 +283,7 @@ def audit_fields() -> set[str]:
     return found
 
 
-def exit_codes_page() -> str:
+def exit_codes_page():
     """Return the page of exit codes."""
     meanings = {
         Code.OK: "success",
@@ -310,7 +302,7 @@ def exit_codes_page() -> str:
 # -- Interfaces --------------------------------------------------------------------------------
 
 
-def api_page() -> str:
+def api_page():
     """Return the page of the HTTP and Python interfaces."""
     document = openapi(Console(*(MagicMock() for _ in range(5)), ()).pages)
     rows = []
@@ -350,7 +342,7 @@ def api_page() -> str:
 # -- Evidence ----------------------------------------------------------------------------------
 
 
-def bypass_page() -> str:
+def bypass_page():
     """Return the page of attempts to get past the guard."""
     parts = [
         "Attempts against the guard and their outcome, from `tests/techniques.yaml`.\n",
@@ -376,7 +368,7 @@ def bypass_page() -> str:
     return page("Bypass resistance", *parts)
 
 
-def open_risks_page() -> str:
+def open_risks_page():
     """Return the page of everything that works today."""
     parts = [
         (
@@ -398,7 +390,7 @@ def open_risks_page() -> str:
     return page("Open risks", *parts)
 
 
-def compliance_page() -> str:
+def compliance_page():
     """Return the page of frameworks."""
     data = load(COMPLIANCE)
     parts = [
@@ -421,7 +413,7 @@ def compliance_page() -> str:
     return page("Compliance", *parts)
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {
+PAGES = {
     "docs/reference/policy.md": reference_text,
     "docs/reference/commands.md": cli_page,
     "docs/reference/settings.md": settings_page,
@@ -438,7 +430,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 """Generated files with the function that makes each."""
 
 
-def main() -> int:
+def main():
     """Write every generated file; return the exit code."""
     for name, make in PAGES.items():
         (ROOT / name).write_text(make(), encoding="utf-8")

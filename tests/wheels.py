@@ -6,8 +6,6 @@ an environment of its own and, away from the repository, lets it attack itself (
 call with a shipped policy, and say how much it takes.  Prints one JSON object.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io
@@ -18,7 +16,6 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 BUILT = ("*.whl", "*.tar.gz")
@@ -30,13 +27,13 @@ print(json.dumps({"mitmproxy": m.version("mitmproxy"), "python": sys.version.spl
 """
 
 
-def interpreters() -> list[str]:
+def interpreters():
     """Return one interpreter of each supported version that can make environments."""
     found = subprocess.run([ROOT / ".ci" / "pythons"], capture_output=True, text=True, check=True)
     return found.stdout.splitlines()
 
 
-def build(out: Path) -> dict[str, str]:
+def build(out):
     """Build from the files of the last commit; return the digests by file name."""
     archive = ["git", "-C", str(ROOT), "archive", "HEAD"]
     packed = subprocess.run(archive, capture_output=True, check=True).stdout
@@ -54,14 +51,14 @@ def build(out: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built}
 
 
-def away(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+def away(folder, *words):
     """Run a command where no checkout is."""
     return subprocess.run(
         [str(word) for word in words], cwd=folder, capture_output=True, text=True, check=False
     )
 
 
-def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
+def try_wheel(python, wheel, folder):
     """Install a wheel with what the lock names, and use it away from the repository."""
     environment = folder / "environment"
     subprocess.run([python, "-m", "venv", str(environment)], check=True)
@@ -88,7 +85,7 @@ def try_wheel(python: str, wheel: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main():
     """Print what was found; return 0 where everything holds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build-only", action="store_true", help="only whether builds are alike")
@@ -96,7 +93,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="guard-wheels-") as name:
         folder = Path(name)
         first, second = build(folder / "one"), build(folder / "two")
-        report: dict[str, Any] = {"reproducible": first == second, "files": first, "wheels": []}
+        report = {"reproducible": first == second, "files": first, "wheels": []}
         wheel = next((folder / "one").glob("*.whl"))
         for number, python in enumerate([] if chosen.build_only else interpreters()):
             place = folder / str(number)

@@ -1,11 +1,9 @@
 """The people who answer requests for approval, for tests of calls that wait for them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from guard.core.policy import StateLimits
 from guard.credentials.label_key import load_label_key
@@ -15,20 +13,16 @@ from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
 from tests.e2e.running_guard import ROOT, RunningGuard, serving
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
 SECONDS = 240.0
 
 
 class Desk(LabelOperator):
     """People at the Redis of a guard."""
 
-    async def asked(self, count: int = 1, receiver: str = "") -> list[str]:
+    async def asked(self, count=1, receiver=""):
         """Return the decision ids that wait, once there are so many, of a receiver if given."""
 
-        async def found() -> list[str]:
+        async def found():
             return [
                 one.decision
                 for one in await self.waiting()
@@ -41,7 +35,7 @@ class Desk(LabelOperator):
                 await asyncio.sleep(0.02)
         return decisions
 
-    async def answer(self, *decisions: str, granted: bool) -> None:
+    async def answer(self, *decisions, granted):
         """Answer requests by the time at which the newest one was made."""
         now = max(one.at for one in await self.waiting())
         for one in decisions:
@@ -49,7 +43,7 @@ class Desk(LabelOperator):
 
 
 @asynccontextmanager
-async def desk(redis: str, directory: Path) -> AsyncIterator[Desk]:
+async def desk(redis, directory):
     """Yield what answers the requests in a Redis, under the label key of a directory."""
     store = RedisSessionStore.at(redis, timeout=SECONDS)
     try:
@@ -66,20 +60,18 @@ class Place:
     redis: str
     policy: Path
 
-    def desk(self) -> Any:
+    def desk(self):
         """Return what answers requests for approval."""
         return desk(self.redis, self.policy.parent)
 
     @property
-    def url(self) -> str:
+    def url(self):
         """Where its clients connect."""
         return f"http://127.0.0.1:{self.guard.port}"
 
 
 @contextmanager
-def holding(
-    directory: Path, text: str, upstream: Any = None, *options: str, alone: bool = False
-) -> Iterator[Place]:
+def holding(directory, text, upstream=None, *options, alone=False):
     """Start a guard on a Redis of its own under a policy, which adds to the default one or not."""
     policy = directory / "hold.yaml"
     policy.write_text(text, encoding="utf-8")
@@ -91,8 +83,8 @@ def holding(
             yield Place(guard, redis.url, policy)
 
 
-def outcomes(guard: RunningGuard) -> dict[str, str]:
+def outcomes(guard):
     """Return what became of each held request, by its decision id."""
-    lines: list[dict[str, Any]] = guard.audit()
+    lines = guard.audit()
     held = (line for line in lines if line["event"] == "guard.held")
     return {str(line["decision_id"]): str(line["outcome"]) for line in held}

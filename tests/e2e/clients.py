@@ -1,7 +1,5 @@
 """Clients that several tests have: agents under load, a wrapper, a reader of a slow answer."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import itertools
@@ -10,26 +8,18 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
 from guard.processes.loopback import START_SECONDS
 from tests.e2e.running_guard import ROOT, tool_call, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-
 SECONDS = 60.0
 PAUSE_SECONDS = 0.05
 """Between two calls of one agent: the machine is there for the guards."""
 
 
-def call_tool(
-    port: int, tool: str, arguments: dict[str, Any], session: str = "s", **headers: str
-) -> dict[str, Any]:
+def call_tool(port, tool, arguments, session="s", **headers):
     """Call a tool as an agent does and return the JSON-RPC answer."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = httpx.post(
@@ -60,13 +50,11 @@ class Load:
         stranger: receiver of every fifth call, which has to be refused; empty for none.
     """
 
-    def __init__(
-        self, *ports: int, agents: int = 4, to: str = "team@example.com", stranger: str = ""
-    ) -> None:
+    def __init__(self, *ports, agents=4, to="team@example.com", stranger=""):
         self.ports = ports
-        self.released: list[str] = []
-        self.refused: list[str] = []
-        self.failures: list[str] = []
+        self.released = []
+        self.refused = []
+        self.failures = []
         self._to, self._stranger = to, stranger
         self._stop = threading.Event()
         self._turns = itertools.count()
@@ -74,22 +62,22 @@ class Load:
         """Held from the choice of a guard to the first answer: one that is taken out owes none."""
         self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(agents)]
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
-    def take_out(self, port: int) -> None:
+    def take_out(self, port):
         """Send a pod no further connections; it keeps those that it has."""
         with self._lock:
             self.ports = tuple(one for one in self.ports if one != port)
 
-    def wait_for(self, count: int) -> None:
+    def wait_for(self, count):
         """Wait until so many more calls have been released and some refused."""
         released = len(self.released) + count
         refused = len(self.refused) + bool(self._stranger)
@@ -99,8 +87,8 @@ class Load:
             START_SECONDS,
         )
 
-    def _run(self, agent: int) -> None:
-        kept: http.client.HTTPConnection | None = None
+    def _run(self, agent):
+        kept = None
         for number in itertools.count():
             if self._stop.is_set():
                 break
@@ -122,9 +110,7 @@ class Load:
         if kept is not None:
             kept.close()
 
-    def _asked(
-        self, kept: http.client.HTTPConnection | None, body: str
-    ) -> tuple[http.client.HTTPConnection, dict[str, Any]]:
+    def _asked(self, kept, body):
         """Return the connection that answered, and the result."""
         # One that the server has closed would open itself again, at the same pod.
         if kept is not None and kept.sock is not None:
@@ -136,7 +122,7 @@ class Load:
             return made, _posted(made, body)
 
 
-def _posted(connection: http.client.HTTPConnection, body: str) -> dict[str, Any]:
+def _posted(connection, body):
     headers = {"content-type": "application/json", "x-guard-session": "s1"}
     try:
         connection.request("POST", "/mcp", body, headers)
@@ -156,36 +142,34 @@ class Wrapper:
         options: of the wrapper.
     """
 
-    def __init__(
-        self, decisions: Path, policies: Iterable[Path], *command: str, options: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, decisions, policies, *command, options=()):
         words = [sys.executable, "-m", "guard", "stdio", "--decisions", str(decisions), *options]
         for policy in policies:
             words += ["--policy", str(policy)]
         pipe = subprocess.PIPE
-        self.process: Any = subprocess.Popen(
+        self.process = subprocess.Popen(
             [*words, "--", *command], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
         )
 
-    def say(self, message: Any) -> None:
+    def say(self, message):
         """Send a frame as the agent: bytes, or what is written as JSON."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.process.stdin.write(data + b"\n")
         self.process.stdin.flush()
 
-    def hear(self) -> Any:
+    def hear(self):
         """Return the next frame that the agent gets."""
         return json.loads(self.process.stdout.readline())
 
-    def end(self) -> int:
+    def end(self):
         """Close its input, and return its exit code."""
         self.process.stdin.close()
         return int(self.process.wait(SECONDS))
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.process.kill()
         self.process.wait(SECONDS)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -195,11 +179,10 @@ class Wrapper:
 class Reading:
     """An answer that a task reads; whoever derives from it adds to the text."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.text = ""
-        self.task: asyncio.Task[Any]
 
-    async def reads(self, text: str) -> None:
+    async def reads(self, text):
         """Wait until something stands in what has come so far."""
         async with asyncio.timeout(SECONDS):
             while text not in self.text:

@@ -1,20 +1,12 @@
 """Fixtures: a real guard process in front of an upstream that remembers every byte."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from tests.e2e.running_guard import Upstream, start_guard
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
+def upstream():
     """Return a fresh upstream."""
     server = Upstream()
     yield server
@@ -22,11 +14,11 @@ def upstream() -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, upstream: Upstream) -> Iterator[Callable[..., RunningGuard]]:
+def launch(tmp_path, upstream):
     """Start guards of one's own; they are stopped at the end of the test."""
-    guards: list[RunningGuard] = []
+    guards = []
 
-    def start(**options: Any) -> RunningGuard:
+    def start(**options):
         guard = start_guard(tmp_path / f"guard{len(guards)}", upstream, **options)
         guards.append(guard)
         return guard
@@ -37,7 +29,7 @@ def launch(tmp_path: Path, upstream: Upstream) -> Iterator[Callable[..., Running
 
 
 @pytest.fixture(scope="module")
-def shared_guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def shared_guard(tmp_path_factory):
     """Return one guard for every test of a module that leaves it as it was."""
     server = Upstream()
     guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k"))

@@ -1,7 +1,5 @@
 """A console on a real guard, and Chromium as its reader, for the tests of the console's pages."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json
@@ -16,7 +14,6 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote_plus, urlencode
 
 from guard.core.errors import GuardError
@@ -24,16 +21,13 @@ from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 from lab.load import UPSTREAM
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-SECRET: Final = "a secret of the tests, of no deployment"
-PEOPLE: Final = f"""
+SECRET = "a secret of the tests, of no deployment"
+PEOPLE = f"""
 [people.operator]
 secret = "{hashlib.sha256(SECRET.encode()).hexdigest()}"
 roles = ["admin"]
 """
-PAGES: Final = (
+PAGES = (
     "/",
     "/approvals",
     "/sessions",
@@ -46,8 +40,8 @@ PAGES: Final = (
     "/record",
 )
 """Pages of the console in their empty state."""
-BROWSE: Final = Path(__file__).parents[1] / "browser" / "browse.mjs"
-SLOW: Final = 3
+BROWSE = Path(__file__).parents[1] / "browser" / "browse.mjs"
+SLOW = 3
 """Exit code of ``browse.mjs`` after its time limit."""
 
 
@@ -60,13 +54,13 @@ class Stage:
     audit: Path
 
     @property
-    def url(self) -> str:
+    def url(self):
         """Of the console."""
         return f"http://127.0.0.1:{self.console}"
 
 
 @contextmanager
-def stage(policy: Path) -> Iterator[Stage]:
+def stage(policy):
     """Start an upstream, a guard and its console, and end them with the block.
 
     Raises:
@@ -82,7 +76,7 @@ def stage(policy: Path) -> Iterator[Stage]:
         yield Stage(port, console, rig.audit)
 
 
-def wait_for(port: int) -> None:
+def wait_for(port):
     """Wait until somebody listens on a port of loopback.
 
     Raises:
@@ -97,9 +91,7 @@ def wait_for(port: int) -> None:
     raise GuardError(msg)
 
 
-def ask(
-    port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-) -> tuple[int, bytes]:
+def ask(port, method, path, body=b"", headers=None):
     """Send one request; return status and body."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request(method, path, body or None, headers or {})
@@ -107,15 +99,13 @@ def ask(
         return answer.status, answer.read()
 
 
-def _api(port: int, path: str, document: Any = None) -> tuple[int, bytes]:
+def _api(port, path, document=None):
     headers = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
     body = b"" if document is None else json.dumps(document).encode()
     return ask(port, "POST" if body else "GET", path, body, headers)
 
 
-def call(
-    port: int, to: str, text: str, *, tool: str = "email_send_email", session: str = ""
-) -> Any:
+def call(port, to, text, *, tool="email_send_email", session=""):
     """Send a tool call through the guard; return its answer."""
     arguments = {"to": to, "subject": "status", "body": text}
     document = {
@@ -131,7 +121,7 @@ def call(
     return json.loads(body)
 
 
-def _decision(answer: Any) -> str:
+def _decision(answer):
     return str(answer.get("result", {}).get("_meta", {}).get("guard", {}).get("decision_id", ""))
 
 
@@ -139,9 +129,7 @@ class BrowserSlowError(GuardError):
     """The browser was not done in time."""
 
 
-def browse(
-    modules: Path | None, asked: dict[str, Any], seconds: float = 900.0
-) -> dict[str, Any] | str:
+def browse(modules, asked, seconds=900.0):
     """Have Chromium view pages; return what it found, or why it could not.
 
     Args:
@@ -188,17 +176,16 @@ def browse(
             why = told.read().decode("utf-8", "replace")[-800:]
             kind = BrowserSlowError if process.returncode == SLOW else GuardError
             raise kind(f"the browser failed: {why}")
-        found: dict[str, Any] = json.loads(said.read().splitlines()[-1])
-    return found
+        return json.loads(said.read().splitlines()[-1])
 
 
-def play_hostile(on: Stage, texts: list[str]) -> tuple[list[str], int]:
+def play_hostile(on, texts):
     """Send hostile texts through the guard in every field an agent chooses.
 
     Returns:
         The pages that show them, and how many texts stand in one of these pages as text.
     """
-    decisions: list[str] = []
+    decisions = []
     for number, text in enumerate(texts):
         to = f"s{number}@outside.test"
         answer = call(on.guard, to, text, session=text)
@@ -221,7 +208,7 @@ def play_hostile(on: Stage, texts: list[str]) -> tuple[list[str], int]:
     return pages, sum(one.encode() in shown for one in decisions if one)
 
 
-def _drafted(on: Stage, texts: list[str]) -> list[str]:
+def _drafted(on, texts):
     """Keep hostile texts as drafts of the policy; return the pages that show them."""
     headers = {
         "authorization": f"Bearer {SECRET}",

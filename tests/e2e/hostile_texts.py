@@ -1,12 +1,9 @@
 """XSS payloads, generated from a few grammars: a page that does not escape them runs them."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Final
 
-_CODE: Final = ("xss()", "xss``", "alert(1)", "window['x'+'ss']()", "top.xss()")
-_WRAPPED: Final = (
+_CODE = ("xss()", "xss``", "alert(1)", "window['x'+'ss']()", "top.xss()")
+_WRAPPED = (
     "<script>{}</script>",
     "<ScRiPt>{}</sCrIpT>",
     "<script/x>{}</script>",
@@ -34,10 +31,10 @@ _WRAPPED: Final = (
     "<div hx-vals='js:{{a: {}}}' hx-get='/x' hx-trigger='load'>",
     "<template><img src=x onerror={}></template><marquee onstart={}>x",
 )
-_PREFIXES: Final = ("", "\"'>", "</td></tr></table>", "</pre>-->", "]]></script>", "{{{{7*7}}}}")
+_PREFIXES = ("", "\"'>", "</td></tr></table>", "</pre>-->", "]]></script>", "{{{{7*7}}}}")
 
 
-def hostile_texts() -> list[str]:
+def hostile_texts():
     """Return the corpus, the same each time: 780 texts."""
     return [
         prefix.replace("{{{{", "{{").replace("}}}}", "}}") + form.replace("{}", code)

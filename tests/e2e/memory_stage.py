@@ -1,12 +1,9 @@
 """A real MCP memory server that asks writers for a credential, and guards in front of it."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from guard.processes.loopback import Child, free_port, start
 from lab.write_path.store import VectorMemory
@@ -19,9 +16,6 @@ from tests.e2e.running_guard import (
     secrets_file,
     start_guard,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 POLICY = ROOT / "lab" / "write_path" / "gate.yaml"
 AGENT, NEWCOMER = "agent", "newcomer"
@@ -39,7 +33,7 @@ class MemoryStage:
     store: VectorMemory
     guards: list[RunningGuard] = field(default_factory=list)
 
-    def guard(self, **options: Any) -> RunningGuard:
+    def guard(self, **options):
         """Start one more guard that holds the write credential."""
         write_secret = self.directory / "secret"
         extra = options.pop("options", ())
@@ -66,7 +60,7 @@ class MemoryStage:
         self.guards.append(guard)
         return guard
 
-    def close(self) -> None:
+    def close(self):
         """Stop everything."""
         for guard in self.guards:
             guard.stop()
@@ -74,7 +68,7 @@ class MemoryStage:
 
 
 @contextmanager
-def memory_stage(directory: Path) -> Iterator[MemoryStage]:
+def memory_stage(directory):
     """Start the memory server."""
     (directory / "secret").write_text(SECRET, encoding="utf-8")
     command = ["-m", "lab.write_path.server", "--db", str(directory / "memory.sqlite")]
@@ -92,7 +86,7 @@ call = partial(call_tool, proxy_authorization=f"Bearer {AGENT}")
 """Call of an agent with a credential of its own."""
 
 
-def reasons(answer: dict[str, Any]) -> list[str]:
+def reasons(answer):
     """Return the reason codes of a refusal, nothing for an answer that is none."""
     told = answer["result"].get("_meta") or {}
     return [reason["code"] for reason in told.get("guard", {}).get("reasons", [])]

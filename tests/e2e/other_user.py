@@ -1,7 +1,5 @@
 """A guard as another user on a read-only file system, as containers and services run it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,13 +7,9 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from guard.processes.loopback import Child, start
+from guard.processes.loopback import start
 from tests.e2e.running_guard import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PLACES = ("/etc/guard", "/var/lib/guard", "/var/log/guard", "/run", "/secrets")
 READ_ONLY = """
@@ -36,7 +30,7 @@ exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --boundin
 """
 
 
-def isolates() -> bool:
+def isolates():
     """Return whether this machine lets a test run a process as another user on read-only files."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv"))):
         return False
@@ -46,7 +40,7 @@ def isolates() -> bool:
     return subprocess.run(tried, check=False, capture_output=True).returncode == 0
 
 
-def closed_above(path: Path) -> str:
+def closed_above(path):
     """Return the directory above a path that others may not enter; empty where there is none."""
     closed = [str(x) for x in path.parents if not x.stat().st_mode & stat.S_IXOTH]
     return closed[-1] if closed else ""
@@ -60,7 +54,7 @@ class OtherUser:
         places: directories that the user may write.
     """
 
-    def __init__(self, directory: Path, places: tuple[str, ...] = PLACES) -> None:
+    def __init__(self, directory, places=PLACES):
         self.directory, self.places = directory, places
         self._kept = directory.with_name("python")
         self._kept.mkdir()
@@ -71,12 +65,12 @@ class OtherUser:
             os.chown(made, 0, 10001)
             made.chmod(0o2775)
 
-    def here(self, text: str) -> str:
+    def here(self, text):
         """Return a text with the directories where they are."""
         names = "|".join(map(re.escape, self.places))
         return re.sub(rf"(?<![\w/.-])(?:{names})", lambda m: f"{self.directory}{m[0]}", text)
 
-    def run(self, name: str, *command: str, given: Mapping[str, str]) -> Child:
+    def run(self, name, *command, given):
         """Start a command with some environment variables."""
         environment = {
             "PATH": os.environ["PATH"],

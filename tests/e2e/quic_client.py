@@ -1,33 +1,27 @@
 """A client that speaks HTTP/3, one connection for each request."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any
 
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamReset
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from aioquic.quic.events import ConnectionTerminated, StreamReset
 
 PATIENCE = 30.0
 
 
 class _Http3(QuicConnectionProtocol):
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args, **options):
         super().__init__(*args, **options)
         self._http = H3Connection(self._quic)
         self.status = 0
         self.body = b""
         self.ended = asyncio.Event()
 
-    def post(self, authority: str, body: bytes, headers: dict[str, str]) -> None:
+    def post(self, authority, body, headers):
         """Send the request."""
         stream = self._quic.get_next_available_stream_id()
         lines = {":method": "POST", ":scheme": "https", ":authority": authority, ":path": "/mcp"}
@@ -36,7 +30,7 @@ class _Http3(QuicConnectionProtocol):
         self._http.send_data(stream, body, end_stream=True)
         self.transmit()
 
-    def quic_event_received(self, event: QuicEvent) -> None:
+    def quic_event_received(self, event):
         """Take what came."""
         if isinstance(event, (ConnectionTerminated, StreamReset)):
             self.ended.set()
@@ -45,11 +39,11 @@ class _Http3(QuicConnectionProtocol):
                 self.status = int(dict(http.headers)[b":status"])
             if isinstance(http, DataReceived):
                 self.body += http.data
-            if http.stream_ended:  # type: ignore[attr-defined]
+            if http.stream_ended:
                 self.ended.set()
 
 
-async def post(port: int, trust: Path, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+async def post(port, trust, body, headers):
     """Return status and body of the answer to a POST on loopback.
 
     Args:

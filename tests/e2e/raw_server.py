@@ -1,7 +1,5 @@
 """A server of raw bytes whose connections and threads all end with it."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading
@@ -21,17 +19,17 @@ class RawServer:
         listener: a listening socket; one on a port of loopback if None.
     """
 
-    def __init__(self, listener: socket.socket | None = None) -> None:
+    def __init__(self, listener=None):
         self._listener = listener or socket.create_server(("127.0.0.1", 0))
         name = self._listener.getsockname()
-        self.port: int = name[1] if isinstance(name, tuple) else 0
-        self._serving: dict[threading.Thread, socket.socket] = {}
+        self.port = name[1] if isinstance(name, tuple) else 0
+        self._serving = {}
         self.ended = threading.Event()
         """Set at the end, for a thread that waits for something else than its client."""
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
         self._acceptor.start()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
@@ -39,7 +37,7 @@ class RawServer:
                 self._serving[thread] = client
                 thread.start()
 
-    def _run(self, client: socket.socket) -> None:
+    def _run(self, client):
         try:
             with suppress(OSError), self._begun(client) as begun:
                 self._serving[threading.current_thread()] = begun
@@ -47,15 +45,15 @@ class RawServer:
         finally:
             del self._serving[threading.current_thread()]
 
-    def _begun(self, client: socket.socket) -> socket.socket:
+    def _begun(self, client):
         """Return the connection as it is served."""
         return client
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client):
         """Serve one connection, which is closed afterwards; an ``OSError`` ends it."""
         raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self):
         """Stop accepting, and end every connection and thread."""
         self.ended.set()
         _wake(self._listener)
@@ -66,14 +64,14 @@ class RawServer:
             thread.join(PATIENCE)
 
 
-def _wake(waiting: socket.socket) -> None:
+def _wake(waiting):
     """End a socket under the thread that waits in its ``accept``, ``recv`` or ``sendall``."""
     with suppress(OSError):
         # Not that of a TLS socket, which forgets its state while the thread uses it.
         socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
 
-def whole_request(buffer: bytes) -> bytes | None:
+def whole_request(buffer):
     """Return the first request in what has come so far, None while it is not whole."""
     head, blank, rest = buffer.partition(b"\r\n\r\n")
     if not blank:

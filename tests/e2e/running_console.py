@@ -1,18 +1,12 @@
 """A real ``guard console`` process, on an audit log and a Redis of the test."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from guard.processes.loopback import Child, start
 from tests.e2e.running_guard import wait_until
 from tests.guards import KEY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LINK = re.compile(r"guard: console at (\S+)/sign-in/(\S+) ")
 
@@ -27,7 +21,7 @@ class RunningConsole:
     """Of the printed link."""
 
 
-def start_console(directory: Path, redis: str, *options: str) -> RunningConsole:
+def start_console(directory, redis, *options):
     """Start it; ``directory`` becomes its state directory, with audit log and label key."""
     key = directory / "label.key"
     key.write_bytes(KEY)
@@ -38,7 +32,7 @@ def start_console(directory: Path, redis: str, *options: str) -> RunningConsole:
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     child = start(directory / "console.log", *command, environment=variables)
 
-    def printed() -> re.Match[str] | None:
+    def printed():
         assert child.process.poll() is None, child.log.read_text("utf-8")
         return _LINK.search(child.log.read_text("utf-8"))
 

@@ -1,20 +1,16 @@
 """A real guard process between a raw client and an upstream that keeps every byte it receives."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import re
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -25,9 +21,6 @@ from guard.processes.loopback import Child, Rig, free_port, start
 from lab.envoy_rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
 from lab.guard_processes import worker_of
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 BEHIND_ENVOY = os.environ.get("GUARD_PEP") == "envoy"
@@ -40,7 +33,7 @@ NO_ENVOY = "envoy is not installed (`make envoy`)"
 needs_envoy = pytest.mark.skipif(find_envoy() is None, reason=NO_ENVOY)
 
 
-def not_behind_envoy(reason: str) -> pytest.MarkDecorator:
+def not_behind_envoy(reason):
     """Return a mark of tests about what a guard behind an Envoy does not do itself."""
     return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
 
@@ -48,7 +41,7 @@ def not_behind_envoy(reason: str) -> pytest.MarkDecorator:
 WAIT_SECONDS = PATIENCE
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+def wait_until(condition, what, seconds=WAIT_SECONDS):
     """Poll until the condition is true and return its value; fail the test where it never is."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -61,12 +54,12 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SE
 class Upstream(RawServer):
     """A tool server that answers every MCP request and remembers every byte it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.received = bytearray()
-        self.answer: Callable[[bytes], bytes] = default_answer
+        self.answer = default_answer
         super().__init__()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client):
         buffer = b""
         while data := client.recv(65536):
             self.received += data
@@ -83,11 +76,11 @@ class Elsewhere:
 
     port: int
 
-    def close(self) -> None:
+    def close(self):
         """End nothing: whoever started it does."""
 
 
-def default_answer(request: bytes, text: str = "done") -> bytes:
+def default_answer(request, text="done"):
     """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
     body = request.partition(b"\r\n\r\n")[2]
     try:
@@ -103,7 +96,7 @@ def default_answer(request: bytes, text: str = "done") -> bytes:
     return json_response(answers if isinstance(message, list) else answers[0])
 
 
-def json_response(document: Any) -> bytes:
+def json_response(document):
     """Return an HTTP response with a JSON body."""
     body = json.dumps(document).encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
@@ -123,27 +116,27 @@ class RunningGuard:
     """What stands in front of it."""
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self):
         """The supervisor's process."""
         return self.child.process
 
     @property
-    def worker(self) -> int:
+    def worker(self):
         """The process id of its worker."""
         return worker_of(self.process.pid)
 
     @property
-    def log_path(self) -> Path:
+    def log_path(self):
         """What it wrote to standard output and error."""
         return self.child.log
 
-    def send(self, data: bytes) -> bytes:
+    def send(self, data):
         """Send raw bytes and return everything that comes back until the guard is silent."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS) as client:
             client.sendall(data)
             return read_response(client)
 
-    def post(self, document: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    def post(self, document, headers=None):
         """POST JSON and return status and parsed body."""
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         lines = {"host": f"127.0.0.1:{self.port}", "content-type": "application/json"}
@@ -154,7 +147,7 @@ class RunningGuard:
         code = int(status.split(b" ", 2)[1])
         return code, json.loads(rest) if rest else None
 
-    def note_prompt(self, text: str, secret: str, session: str, who: str = "anonymous") -> int:
+    def note_prompt(self, text, secret, session, who="anonymous"):
         """Tell the guard what a user typed, as a front end does; return the status."""
         answer = httpx.post(
             f"http://127.0.0.1:{self.admin}/v1/prompts",
@@ -165,14 +158,14 @@ class RunningGuard:
         )
         return answer.status_code
 
-    def audit(self) -> list[dict[str, Any]]:
+    def audit(self):
         """Return the audit lines so far; one that is being written is not there yet."""
         if not self.audit_path.exists():
             return []
         whole = self.audit_path.read_text("utf-8").rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines() if line]
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name, **labels):
         """Return the sum of a metric's samples whose labels include those given."""
         url = f"http://127.0.0.1:{self.admin}/metrics"
         text = httpx.get(url, trust_env=False, timeout=WAIT_SECONDS).text
@@ -182,7 +175,7 @@ class RunningGuard:
             one.value for one in samples if one.name == name and wanted <= one.labels.items()
         )
 
-    def stop(self) -> int:
+    def stop(self):
         """Stop the guard as an operator would and return its exit code."""
         code = self.child.stop()
         if self.envoy is not None:
@@ -190,7 +183,7 @@ class RunningGuard:
         return code
 
 
-def read_response(client: socket.socket) -> bytes:
+def read_response(client):
     """Read one complete response, or what there is when the connection ends."""
     data = b""
     while True:
@@ -208,15 +201,15 @@ def read_response(client: socket.socket) -> bytes:
 
 
 def start_guard(
-    directory: Path,
-    upstream: Any,
+    directory,
+    upstream,
     *,
-    policy: Path | None = None,
-    options: tuple[str, ...] = (),
-    environment: dict[str, Any] | None = None,
-    wait: bool = True,
-    port: int | None = None,
-) -> RunningGuard:
+    policy=None,
+    options=(),
+    environment=None,
+    wait=True,
+    port=None,
+):
     """Start ``guard run`` as a user would and wait for its ready line."""
     directory.mkdir(parents=True, exist_ok=True)
     port, admin = port or free_port(), free_port()
@@ -253,7 +246,7 @@ def start_guard(
 
 
 @contextmanager
-def serving(directory: Path, upstream: Any = None, **options: Any) -> Iterator[RunningGuard]:
+def serving(directory, upstream=None, **options):
     """Start a guard before an upstream, a new one if none is given; end both with the block."""
     server = upstream or Upstream()
     guard = start_guard(directory, server, **options)
@@ -265,18 +258,18 @@ def serving(directory: Path, upstream: Any = None, **options: Any) -> Iterator[R
 
 
 def tool_call(
-    to: str = "team@example.com",
-    tool: str = "email_send_email",
-    ident: int | str = 1,
-    **arguments: Any,
-) -> dict[str, Any]:
+    to="team@example.com",
+    tool="email_send_email",
+    ident=1,
+    **arguments,
+):
     """Return a ``tools/call`` request that sends mail, or has other arguments."""
     given = arguments or {"to": to, "subject": "status", "body": "all is well"}
     params = {"name": tool, "arguments": given}
     return {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
 
 
-def secrets_file(path: Path, *names: str) -> str:
+def secrets_file(path, *names):
     """Write a file of principals or front ends, each with its name as secret; return its path."""
     digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
     path.write_text("".join(f'{name} = "{one}"\n' for name, one in digests.items()), "utf-8")

@@ -4,12 +4,9 @@ What differs between two calls of a client (JSON-RPC ids, progress tokens, dates
 grant from being found, and what does not differ must not open another call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -29,11 +26,6 @@ from tests.e2e.running_guard import (
     tool_call,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.e2e.running_guard import RunningGuard
-
 pytestmark = pytest.mark.e2e
 
 POLICY = """version: 1
@@ -50,7 +42,7 @@ FIRST = ("no server listens", "the server fails")
 
 
 @pytest.fixture(scope="module")
-def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def guard(tmp_path_factory):
     """Start the fixture server of the official SDK and a guard before it, and before others."""
     directory = tmp_path_factory.mktemp("retry")
     extra = directory / "echo.yaml"
@@ -69,7 +61,7 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
             yield running
 
 
-async def approved(guard: RunningGuard, decision: str) -> None:
+async def approved(guard, decision):
     """Approve a call on the command line, which has an event loop of its own, on record."""
     command = ["approvals", "grant", decision]
     done = await asyncio.to_thread(CliRunner().invoke, cli.app, command, env=guard.state)
@@ -78,12 +70,12 @@ async def approved(guard: RunningGuard, decision: str) -> None:
     assert (answers[-1]["decision_id"], answers[-1]["answer"]) == (decision, "granted")
 
 
-def refusal_in(result: object) -> dict[str, object]:
+def refusal_in(result):
     """Return the refusal's data in a tool result."""
     return dict(result.meta["guard"])
 
 
-async def test_an_mcp_client_repeats_what_was_approved(guard: RunningGuard) -> None:
+async def test_an_mcp_client_repeats_what_was_approved(guard):
     """Under another id, once, and in the session that asked: its server chose the session's id."""
     url = f"http://127.0.0.1:{guard.port}/mcp"
     call = ("echo", {"text": "new@partner.test"})
@@ -104,16 +96,14 @@ async def test_an_mcp_client_repeats_what_was_approved(guard: RunningGuard) -> N
 class Late(Upstream):
     """A tool server that begins to listen on a known port."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self.received, self.answer = bytearray(), default_answer
         RawServer.__init__(self, socket.create_server(("127.0.0.1", port)))
 
 
 @not_behind_envoy("Envoy connects to the server")
 @pytest.mark.parametrize("first", FIRST)
-async def test_an_answer_outlives_a_server_that_received_nothing(
-    guard: RunningGuard, first: str
-) -> None:
+async def test_an_answer_outlives_a_server_that_received_nothing(guard, first):
     """A failed connection gives the answer back; a server that was sent the call uses it up."""
     listener, server = guard.late[first]
     call = tool_call("new@partner.test")

@@ -5,23 +5,18 @@ tests are skipped, saying so.  No package of Cursor's command line is published:
 its documentation stand in for it (``tests/unit/pep/hook``).
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from lab.adopt_hooks import running_guard
 from tests.coding_clients.played_model import played
 from tests.e2e.running_guard import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CLIENTS = ROOT / "tests" / "coding_clients"
 BIN = CLIENTS / "node_modules" / ".bin"
@@ -50,7 +45,7 @@ class Desk(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
+def desk():
     """Start a guard and write the hooks; skip without the clients."""
     if not (CLIENTS / ".installed").is_file():
         pytest.skip("the clients are not installed: make coding-clients")
@@ -72,7 +67,7 @@ def desk() -> Iterator[Desk]:
             yield Desk(home, project, environment)
 
 
-def claude(desk: Desk, *calls: tuple[str, dict[str, str]]) -> list[str]:
+def claude(desk, *calls):
     """Return the results that Claude Code reports."""
     with played(calls) as model:
         told = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}"}
@@ -82,7 +77,7 @@ def claude(desk: Desk, *calls: tuple[str, dict[str, str]]) -> list[str]:
         return model.results
 
 
-def codex(desk: Desk, *calls: tuple[str, dict[str, str]]) -> list[str]:
+def codex(desk, *calls):
     """Return the results that Codex reports."""
     with played(calls) as model:
         settings = CODEX.format(port=model.server_port)
@@ -92,7 +87,7 @@ def codex(desk: Desk, *calls: tuple[str, dict[str, str]]) -> list[str]:
         return model.results
 
 
-def _run(desk: Desk, words: list[object], told: dict[str, str]) -> None:
+def _run(desk, words, told):
     done = subprocess.run(
         list(map(str, words)),
         env=desk.environment | told,
@@ -105,7 +100,7 @@ def _run(desk: Desk, words: list[object], told: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_claude_code_runs_what_is_allowed_and_nothing_else(desk: Desk) -> None:
+def test_claude_code_runs_what_is_allowed_and_nothing_else(desk):
     """The result of an allowed call comes back; a call that is asked about does not run."""
     shown, sent, outside = claude(
         desk,
@@ -120,7 +115,7 @@ def test_claude_code_runs_what_is_allowed_and_nothing_else(desk: Desk) -> None:
     assert "noted" not in outside
 
 
-def test_codex_runs_what_is_allowed_and_nothing_else(desk: Desk) -> None:
+def test_codex_runs_what_is_allowed_and_nothing_else(desk):
     """Likewise; Codex cannot ask, so the refusal says where to answer."""
     shown, sent = codex(
         desk, ("exec_command", {"cmd": "cat a.txt"}), ("exec_command", {"cmd": SENDS})

@@ -5,8 +5,6 @@ are not, or where the machine is too busy for a browser.  ``make console-browser
 driver.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

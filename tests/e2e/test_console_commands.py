@@ -1,7 +1,5 @@
 """Commands that act by the API of a running console, which they find by its note."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

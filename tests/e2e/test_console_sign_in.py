@@ -1,7 +1,5 @@
 """Signing in on a real console: panva's oidc-provider, client certificates over TLS."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The container's command line, the systemd unit and the Helm chart's pod, as their own user."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -9,17 +7,13 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from ruamel.yaml import YAML
 
 from guard.processes.loopback import free_port
 from tests.e2e.other_user import PLACES, OtherUser, isolates
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, tool_call
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.e2e.running_guard import ROOT, RunningGuard, tool_call
 
 pytestmark = [
     pytest.mark.e2e,
@@ -34,14 +28,14 @@ YAML12 = YAML(typ="safe", pure=True)
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def place():
     """A directory that another user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="guard-", ignore_cleanup_errors=True) as made:
         Path(made).chmod(0o755)
         yield Path(made) / "root"
 
 
-def installed(place: Path) -> OtherUser:
+def installed(place):
     """Return a user with a policy file, and directories as the image and systemd make them."""
     user = OtherUser(place)
     for one in ("var/lib/guard", "var/log/guard"):
@@ -53,9 +47,7 @@ def installed(place: Path) -> OtherUser:
     return user
 
 
-def serves(
-    user: OtherUser, upstream: Upstream, words: list[str], given: dict[str, str], port: int
-) -> None:
+def serves(user, upstream, words, given, port):
     """Start a guard, send one call through it and stop it."""
     admin = free_port()
     words = [re.sub(r".*:9464$", f"127.0.0.1:{admin}", user.here(word)) for word in words]
@@ -83,7 +75,7 @@ def serves(
     assert list((user.directory / "var/lib/guard").rglob("audit.key"))
 
 
-def test_the_command_of_the_compose_file_serves(place: Path, upstream: Upstream) -> None:
+def test_the_command_of_the_compose_file_serves(place, upstream):
     """The image's environment and the command, on an embedded Redis."""
     port = free_port()
     lines = (DEPLOY / "Dockerfile").read_text("utf-8").rpartition("\nFROM ")[2].splitlines()
@@ -99,7 +91,7 @@ def test_the_command_of_the_compose_file_serves(place: Path, upstream: Upstream)
     serves(installed(place), upstream, words, given, port)
 
 
-def test_the_service_unit_serves(place: Path, upstream: Upstream) -> None:
+def test_the_service_unit_serves(place, upstream):
     """The unit's command and environment, with the settings that its head suggests."""
     port, user = free_port(), installed(place)
     unit = (DEPLOY / "guard.service").read_text("utf-8")
@@ -115,7 +107,7 @@ def test_the_service_unit_serves(place: Path, upstream: Upstream) -> None:
     serves(user, upstream, [*command.split(), "--admin", "127.0.0.1:9464"], given, port)
 
 
-def test_the_pod_of_the_chart_serves(place: Path, upstream: Upstream) -> None:
+def test_the_pod_of_the_chart_serves(place, upstream):
     """The init container's script, then the guard with the rendered settings, then SIGTERM."""
     reason = "helm-python-sdk has no wheel for this machine"
     helm = pytest.importorskip("helm_python", reason=reason)

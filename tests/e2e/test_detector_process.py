@@ -1,7 +1,5 @@
 """`guard run` keeps the detector of committed saves running where its policy has one."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

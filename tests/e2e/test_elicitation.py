@@ -4,14 +4,12 @@ The official SDK's client asks its callback, as it would ask its user; revision 
 by hand, as its clients do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -22,11 +20,6 @@ from guard.processes.loopback import Rig, free_port
 from lab.modern_server import REVISION, VERSION
 from tests.e2e.approval_desk import SECONDS, Place, holding
 from tests.e2e.running_guard import Elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.e2e
 
@@ -56,13 +49,13 @@ class Listeners:
     place: Place
     ports: dict[str, int]
 
-    def url(self, principal: str) -> str:
+    def url(self, principal):
         """Return where a principal's agent calls."""
         return f"http://127.0.0.1:{self.ports[principal]}/mcp"
 
 
 @contextmanager
-def running(directory: Path, ask: str) -> Iterator[Listeners]:
+def running(directory, ask):
     """Start one."""
     with Rig() as rig:
         older, newer = rig.server("lab.fixture_server"), rig.server("lab.modern_server")
@@ -79,24 +72,23 @@ def running(directory: Path, ask: str) -> Iterator[Listeners]:
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+def held(tmp_path_factory):
     """Return one that holds calls open."""
     with running(tmp_path_factory.mktemp("held"), "hold: 5m") as place:
         yield place
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+def refused(tmp_path_factory):
     """Return one that refuses them at once."""
     with running(tmp_path_factory.mktemp("refused"), "# nothing is held") as place:
         yield place
 
 
 @pytest.fixture(params=["held", "refused"])
-def place(request: pytest.FixtureRequest) -> Listeners:
+def place(request):
     """Return each of them."""
-    found: Listeners = request.getfixturevalue(request.param)
-    return found
+    return request.getfixturevalue(request.param)
 
 
 @dataclass
@@ -108,7 +100,7 @@ class Person:
     shown: list[Any] = field(default_factory=list)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def asked(self, context: Any, params: Any) -> types.ElicitResult:
+    async def asked(self, context, params):
         """Answer as the SDK's callback."""
         del context
         self.shown.append(params)
@@ -117,7 +109,7 @@ class Person:
 
 
 @asynccontextmanager
-async def client(url: str, person: Person | None) -> AsyncIterator[ClientSession]:
+async def client(url, person):
     """Open a session of the official SDK, with somebody to ask or without."""
     async with (
         httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http,
@@ -133,12 +125,12 @@ async def client(url: str, person: Person | None) -> AsyncIterator[ClientSession
         yield opened
 
 
-def guard_of(result: Any) -> dict[str, Any]:
+def guard_of(result):
     """Return a refusal's data in a tool result."""
     return dict(result.meta["guard"])
 
 
-async def test_a_form_that_is_accepted_releases_the_call(held: Listeners) -> None:
+async def test_a_form_that_is_accepted_releases_the_call(held):
     """The person sees whom the call would reach; the answer is on record as his."""
     person = Person("accept", {"approve": True})
     async with client(held.url("form"), person) as mcp:
@@ -161,9 +153,7 @@ async def test_a_form_that_is_accepted_releases_the_call(held: Listeners) -> Non
     ],
     ids=["declined", "accepted with no", "cancelled", "a text", "empty"],
 )
-async def test_anything_but_a_yes_releases_nothing(
-    held: Listeners, person: Person, code: str
-) -> None:
+async def test_anything_but_a_yes_releases_nothing(held, person, code):
     """A no denies it; what is no answer leaves it to somebody else."""
     async with client(held.url("form"), person) as mcp:
         result = await mcp.call_tool("echo", {"text": "two@partner.test"})
@@ -174,7 +164,7 @@ async def test_anything_but_a_yes_releases_nothing(
     assert guard_of(result)["code"] == code
 
 
-async def test_a_page_that_is_opened_is_no_answer(held: Listeners) -> None:
+async def test_a_page_that_is_opened_is_no_answer(held):
     """The call waits for the answer on the page; then the client is told that it is complete."""
     person = Person("accept")
     async with client(held.url("url"), person) as mcp, held.place.desk() as people:
@@ -196,7 +186,7 @@ async def test_a_page_that_is_opened_is_no_answer(held: Listeners) -> None:
 
 
 @pytest.mark.parametrize("principal", ["other", "form", "url"])
-async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Listeners, principal: str) -> None:
+async def test_who_is_not_named_or_cannot_ask_is_not_asked(held, principal):
     """A client without elicitation, and one whose principal the policy does not name, wait."""
     person = Person("accept", {"approve": True}) if principal == "other" else None
     async with client(held.url(principal), person) as mcp, held.place.desk() as people:
@@ -210,7 +200,7 @@ async def test_who_is_not_named_or_cannot_ask_is_not_asked(held: Listeners, prin
     assert guard_of(result)["code"] == "approval_denied"
 
 
-async def test_an_answer_that_nobody_asked_for_is_dropped(place: Listeners) -> None:
+async def test_an_answer_that_nobody_asked_for_is_dropped(place):
     """An agent that guesses, or answers another's question, is not heard."""
     answer = {"action": "accept", "content": {"approve": True}}
     message = {"jsonrpc": "2.0", "id": f"guard-elicit-{'0' * 32}", "result": answer}
@@ -222,7 +212,7 @@ async def test_an_answer_that_nobody_asked_for_is_dropped(place: Listeners) -> N
     assert refused[-1]["code"] == "unasked_answer"
 
 
-async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Listeners) -> None:
+async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused):
     """Code -32042 names the page; after the answer there the call goes out."""
     async with client(refused.url("url"), Person("accept")) as mcp, refused.place.desk() as people:
         with pytest.raises(McpError) as failed:
@@ -241,12 +231,12 @@ async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused: Lis
 class Modern:
     """A client of revision 2026-07-28."""
 
-    def __init__(self, place: Listeners, principal: str, able: dict[str, Any]) -> None:
+    def __init__(self, place, principal, able):
         self._url = place.url(f"new {principal}")
         self._meta = {VERSION: REVISION, CAPABLE: {"elicitation": able}}
         self._number = 0
 
-    async def call(self, name: str, arguments: dict[str, str], **more: Any) -> dict[str, Any]:
+    async def call(self, name, arguments, **more):
         """Call a tool; return the result."""
         self._number += 1
         params = {"name": name, "arguments": arguments, "_meta": self._meta, **more}
@@ -268,7 +258,7 @@ class Modern:
         return dict(document["result"])
 
 
-def again(result: dict[str, Any], answer: Any) -> dict[str, Any]:
+def again(result, answer):
     """Return what a request that comes again carries."""
     responses = {} if answer is None else {"inputResponses": {"guard-approval": answer}}
     return {"requestState": result["requestState"], **responses}
@@ -277,7 +267,7 @@ def again(result: dict[str, Any], answer: Any) -> dict[str, Any]:
 YES = {"action": "accept", "content": {"approve": True}}
 
 
-async def test_a_request_comes_again_with_the_answer(place: Listeners) -> None:
+async def test_a_request_comes_again_with_the_answer(place):
     """It is answered `input_required`, held by nobody, and goes out once it has come again."""
     modern = Modern(place, "form", {"form": {}})
     call = ("echo", {"words": "seven@partner.test"})
@@ -294,7 +284,7 @@ async def test_a_request_comes_again_with_the_answer(place: Listeners) -> None:
     assert third["resultType"] == "input_required"
 
 
-async def test_a_state_is_for_its_call_its_principal_and_whole(place: Listeners) -> None:
+async def test_a_state_is_for_its_call_its_principal_and_whole(place):
     """A yes for one call opens no other; a state of another client, or an altered one, none."""
     modern = Modern(place, "form", {"form": {}})
     first = await modern.call("echo", {"words": "nine@partner.test"})

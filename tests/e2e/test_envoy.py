@@ -1,13 +1,10 @@
 """A real Envoy with the shipped configuration, in front of ``guard decide``."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +15,6 @@ from lab.fuzz_peps import connection
 from tests.e2e.raw_server import whole_request
 from tests.e2e.running_guard import (
     ROOT,
-    RunningGuard,
     Upstream,
     needs_envoy,
     read_response,
@@ -29,10 +25,6 @@ from tests.e2e.running_guard import (
 )
 from tests.e2e.test_failure_matrix import TE, _chunked, _json
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 pytestmark = [pytest.mark.e2e, needs_envoy]
 FRONTED = {"GUARD_PEP": "envoy"}
 CONNECTIONS = 120
@@ -42,13 +34,13 @@ CALL = json.dumps(tool_call()).encode()
 
 
 @pytest.fixture(scope="module")
-def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def fronted(tmp_path_factory):
     """A guard with an Envoy in front, for tests that leave both as they were."""
     with serving(tmp_path_factory.mktemp("fronted"), environment=FRONTED) as guard:
         yield guard
 
 
-def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted: RunningGuard):
+def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted):
     """With the client's spelling of names, and without a word of Envoy's or the guard's."""
     before = len(fronted.upstream.received)
 
@@ -75,7 +67,7 @@ def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted: Runni
     ],
     ids=["cr in a header", "folded header", "trailers", "h2c upgrade"],
 )
-def test_what_envoy_mends_is_one_call_judged_as_it_is_sent(fronted: RunningGuard, data: bytes):
+def test_what_envoy_mends_is_one_call_judged_as_it_is_sent(fronted, data):
     """A guard of its own refuses these heads; here nobody behind Envoy reads them any more."""
     before, lines = len(fronted.upstream.received), len(fronted.audit())
 
@@ -91,7 +83,7 @@ def test_what_envoy_mends_is_one_call_judged_as_it_is_sent(fronted: RunningGuard
     assert [line["enforced"] for line in fronted.audit()[lines:]] == ["allow"]
 
 
-def test_the_doctor_finds_nothing_in_what_runs(fronted: RunningGuard):
+def test_the_doctor_finds_nothing_in_what_runs(fronted):
     """Its own dump of the shipped configuration."""
     assert fronted.envoy is not None
     found = check_envoy(f"http://127.0.0.1:{fronted.envoy.admin}")
@@ -99,7 +91,7 @@ def test_the_doctor_finds_nothing_in_what_runs(fronted: RunningGuard):
     assert {one.status for one in found} == {Status.OK}, found
 
 
-def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
+def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path):
     """Whole requests only reach the server, and each was allowed before.
 
     Connections of the fuzzer of enforcement points; the policy lets pass whatever can be read.
@@ -118,7 +110,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
                     client.sendall(piece)
             read_response(client)
 
-    def allowed() -> int:
+    def allowed():
         return sum(line["event"] == "guard.decision" for line in guard.audit())
 
     wait_until(lambda: len(_requests(bytes(server.received))[0]) == allowed(), "the last request")
@@ -137,7 +129,7 @@ def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path: Path):
         assert b"transfer-encoding" not in head.lower()
 
 
-def _requests(data: bytes) -> tuple[list[bytes], bytes]:
+def _requests(data):
     """Cut what a server received into requests, and what is left."""
     found = []
     while (request := whole_request(data)) is not None:

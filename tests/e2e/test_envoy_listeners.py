@@ -1,7 +1,5 @@
 """TLS, HTTP/2 and 3, certificates and tokens at an Envoy; the guard decides who and what."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -9,7 +7,7 @@ import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import jwt
@@ -22,9 +20,6 @@ from tests.e2e import quic_client
 from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
 from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
 from tests.e2e.tls_upstream import issue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
 SERVERS = ("mail", "files")
@@ -42,7 +37,7 @@ class Stage:
     tls: int
     upstreams: dict[str, Any]
 
-    def client(self, chain: str | None = None, *, http2: bool = True) -> httpx.Client:
+    def client(self, chain=None, *, http2=True):
         """Return a client of the listener that speaks TLS."""
         context = ssl.create_default_context(cafile=str(self.directory / "server-ca.pem"))
         if chain:
@@ -50,19 +45,19 @@ class Stage:
         base = f"https://localhost:{self.tls}"
         return httpx.Client(base_url=base, http2=http2, verify=context, trust_env=False, timeout=30)
 
-    def received(self) -> bytes:
+    def received(self):
         """Return what all servers have received."""
         return b"".join(bytes(one.received) for one in self.upstreams.values())
 
 
-def token(subject: str = "clerk", audience: str = "guard") -> dict[str, str]:
+def token(subject="clerk", audience="guard"):
     """Return the header field of a client with a signed token."""
     claims = {"iss": "https://id.test", "aud": audience, "sub": subject, "exp": 4_000_000_000}
     return {"proxy-authorization": f"Bearer {jwt.encode(claims, KEY, 'ES256')}"}
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory):
     """Everything that the shipped configuration has."""
     directory = tmp_path_factory.mktemp("listeners")
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -70,7 +65,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
-    upstreams: dict[str, Any] = {name: Upstream() for name in SERVERS}
+    upstreams = {name: Upstream() for name in SERVERS}
     place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
     clear = {name: free_port() for name in SERVERS}
     tls, admin = free_port(), free_port()
@@ -102,7 +97,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         one.close()
 
 
-def asked(stage: Stage, http: str, document: Any, headers: dict[str, str]) -> tuple[int, Any]:
+def asked(stage, http, document, headers):
     """POST to the first server over a version of HTTP; return status and parsed answer."""
     body = json.dumps(document).encode()
     if http == "3":
@@ -117,7 +112,7 @@ def asked(stage: Stage, http: str, document: Any, headers: dict[str, str]) -> tu
 
 
 @pytest.mark.parametrize("http", ["1.1", "2", "3"])
-def test_every_version_of_http_is_judged_alike(stage: Stage, http: str):
+def test_every_version_of_http_is_judged_alike(stage, http):
     """An allowed call arrives by the way out, and says nothing of the guard; another does not."""
     before = len(stage.upstreams["mail"].received)
 
@@ -138,7 +133,7 @@ def test_every_version_of_http_is_judged_alike(stage: Stage, http: str):
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
-def test_a_certificate_that_envoy_saw_is_who_the_agent_is(stage: Stage, http2: bool):
+def test_a_certificate_that_envoy_saw_is_who_the_agent_is(stage, http2):
     """The guard has verified its chain, and takes the name from it."""
     with stage.client("agents-ca-chain.pem", http2=http2) as client:
         statuses = [client.post("/mcp", json=tool_call()).status_code for _ in range(2)]
@@ -148,7 +143,7 @@ def test_a_certificate_that_envoy_saw_is_who_the_agent_is(stage: Stage, http2: b
     assert (line["principal"], line["principal_rung"]) == (AGENT, "credential")
 
 
-def test_nobody_can_say_whose_certificate_he_has(stage: Stage):
+def test_nobody_can_say_whose_certificate_he_has(stage):
     """Of the fields that Envoy fills in, what a client says is not there any more."""
     from urllib.parse import quote
 
@@ -165,7 +160,7 @@ def test_nobody_can_say_whose_certificate_he_has(stage: Stage):
     assert stage.received() == before
 
 
-def test_the_route_says_which_server_and_not_the_client(stage: Stage):
+def test_the_route_says_which_server_and_not_the_client(stage):
     """Each listener leads to its own, whatever a client writes."""
     before = {name: len(one.received) for name, one in stage.upstreams.items()}
     port = stage.clear["files"]

@@ -4,31 +4,24 @@ Each row sends real bytes through a real guard process and asserts four things: 
 received nothing, the client got a clear refusal, one audit line was written, one counter rose.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket
 import zlib
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
-    RunningGuard,
     read_response,
     tool_call,
     wait_until,
 )
 
-if TYPE_CHECKING:
-    pass
-
 SECRET = "quarterly-figures-7731"
 
 
-def _send(body: bytes, *headers: str, method: str = "POST", target: str = "/mcp") -> bytes:
+def _send(body, *headers, method="POST", target="/mcp"):
     lines = ["host: tools.test", *headers]
     if not any(h.lower().startswith(("content-length", "transfer-encoding")) for h in headers):
         lines.append(f"content-length: {len(body)}")
@@ -40,21 +33,21 @@ def _send(body: bytes, *headers: str, method: str = "POST", target: str = "/mcp"
     )
 
 
-def _json(body: bytes, *headers: str) -> bytes:
+def _json(body, *headers):
     return _send(body, "content-type: application/json", *headers)
 
 
-def _call(**changes: object) -> bytes:
+def _call(**changes):
     call = tool_call()
     call["params"]["arguments"]["body"] = SECRET
     return json.dumps(call | changes).encode()
 
 
-def _params(**changes: object) -> bytes:
+def _params(**changes):
     return _call(params=tool_call()["params"] | changes)
 
 
-def _chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+def _chunked(*chunks, end=b"0\r\n\r\n"):
     return b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + end
 
 
@@ -265,9 +258,7 @@ if BEHIND_ENVOY:
 
 
 @pytest.mark.parametrize(("data", "code"), ROWS)
-def test_what_cannot_go_out_never_reaches_the_upstream(
-    shared_guard: RunningGuard, data: bytes, code: str | None
-) -> None:
+def test_what_cannot_go_out_never_reaches_the_upstream(shared_guard, data, code):
     """Upstream silent, client refused, one audit line, one counter up."""
     received = len(shared_guard.upstream.received)
     lines = len(shared_guard.audit())
@@ -300,7 +291,7 @@ def test_what_cannot_go_out_never_reaches_the_upstream(
     assert shared_guard.metric(name, **labels) == counted + len(new)
 
 
-def test_a_benign_call_goes_through_unchanged(shared_guard: RunningGuard) -> None:
+def test_a_benign_call_goes_through_unchanged(shared_guard):
     """Without what identifies the agent to the guard, and what a proxy says of a client."""
     headers = {"x-guard-session": "s1", "X-Guard-Anything": "x", "proxy-authorization": "Bearer t"}
     headers |= {"X-Forwarded-Host": "other", "Forwarded": "host=other", "X_Forwarded_User": "admin"}
@@ -316,7 +307,7 @@ def test_a_benign_call_goes_through_unchanged(shared_guard: RunningGuard) -> Non
     assert not any(name in head.lower() for name in unsent)
 
 
-def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard: RunningGuard) -> None:
+def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard):
     """The upstream gets the coded body with a length, never our client's chunking."""
     before = len(shared_guard.upstream.received)
     body = gzip.compress(json.dumps(tool_call()).encode())
@@ -329,7 +320,7 @@ def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard: Runni
     assert sent == body
 
 
-def test_each_of_two_pipelined_requests_is_judged(shared_guard: RunningGuard) -> None:
+def test_each_of_two_pipelined_requests_is_judged(shared_guard):
     """A second request in the same packet is no stowaway."""
     before = len(shared_guard.upstream.received)
     lines = len(shared_guard.audit())
@@ -344,7 +335,7 @@ def test_each_of_two_pipelined_requests_is_judged(shared_guard: RunningGuard) ->
     assert b"evil.test" not in sent
 
 
-def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: RunningGuard) -> None:
+def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard):
     """A request line that names another host must not tempt an upstream to go there."""
     before = len(shared_guard.upstream.received)
     data = _send(
@@ -359,7 +350,7 @@ def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard: Running
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
-def test_whoever_sends_too_much_reads_why(shared_guard: RunningGuard, chunked: bool) -> None:
+def test_whoever_sends_too_much_reads_why(shared_guard, chunked):
     """The id stands behind what is too large; the answer comes once all of it was sent."""
     before = bytes(shared_guard.upstream.received)
     arguments = {"to": ["team@example.com"], "body": "x" * 150_000}

@@ -3,24 +3,17 @@
 Every refusal here is proven at the other end: the upstream received no byte.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import RunningGuard, secrets_file, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import secrets_file, start_guard, tool_call, wait_until
 from tests.e2e.tls_upstream import NAME, TlsUpstream, Tunnel, post_http2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SECRET = b"quarterly-figures-7731"
 POLICY = """
@@ -51,12 +44,12 @@ rules:
 class Stage:
     """A guard with a forward listener, and a TLS upstream it may reach."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
+    def __init__(self, directory, **options):
         self.upstream = TlsUpstream(directory)
         self.directory = directory
         self.ca = directory / "state" / "ca"
         self.proxy = free_port()
-        self.guard: RunningGuard = start_guard(
+        self.guard = start_guard(
             directory / "guard",
             self.upstream,
             policy=self.policy(**options.pop("policy", {})),
@@ -67,7 +60,7 @@ class Stage:
             **options,
         )
 
-    def policy(self, **changes: str) -> Path:
+    def policy(self, **changes):
         """Write the policy."""
         text = POLICY
         values = {"MODE": "enforce", "PORTS": str(self.upstream.port), "PRIVATE": "localhost"}
@@ -78,17 +71,17 @@ class Stage:
         return path
 
     @property
-    def authority(self) -> str:
+    def authority(self):
         """What clients ask for."""
         return f"{NAME}:{self.upstream.port}"
 
     @property
-    def trust(self) -> Path:
+    def trust(self):
         """The guard's certificate."""
         return self.ca / "mitmproxy-ca-cert.pem"
 
     @contextmanager
-    def tunnel(self, *headers: str, tls: bool = True, **handshake: Any) -> Iterator[Tunnel]:
+    def tunnel(self, *headers, tls=True, **handshake):
         """Open a tunnel to the upstream."""
         with closing(Tunnel(self.proxy)) as tunnel:
             assert tunnel.connect(self.authority, *headers) == 200
@@ -96,32 +89,32 @@ class Stage:
                 tunnel.start_tls(**{"trust": self.trust, **handshake})
             yield tunnel
 
-    def ask(self, data: bytes, *headers: str, tls: bool = True, **handshake: Any) -> bytes:
+    def ask(self, data, *headers, tls=True, **handshake):
         """Return what is answered to bytes in a tunnel of their own."""
         with self.tunnel(*headers, tls=tls, **handshake) as tunnel:
             return tunnel.ask(data)
 
-    def post_http2(self, authority: str, body: bytes, *headers: tuple[str, str]) -> int:
+    def post_http2(self, authority, body, *headers):
         """Return the status of a POST over HTTP/2; -1 is a reset."""
         with self.tunnel(alpn=("h2",)) as tunnel:
             return post_http2(tunnel, authority, body, *headers)
 
-    def events(self) -> list[str]:
+    def events(self):
         """Return the codes of what was refused before it was a call."""
         return [line["code"] for line in self.guard.audit() if line["event"] == "guard.unreadable"]
 
-    def decisions(self) -> list[dict[str, Any]]:
+    def decisions(self):
         """Return the audit lines of decisions."""
         return [line for line in self.guard.audit() if line["event"] == "guard.decision"]
 
-    def close(self) -> None:
+    def close(self):
         """Stop everything."""
         self.guard.stop()
         self.upstream.close()
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory):
     """Return one stage for the tests that leave it as it was."""
     made = Stage(tmp_path_factory.mktemp("forward"))
     yield made
@@ -129,11 +122,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Any]:
+def build(tmp_path):
     """Make stages of one's own."""
-    made: list[Stage] = []
+    made = []
 
-    def start(**options: Any) -> Stage:
+    def start(**options):
         made.append(Stage(tmp_path, **options))
         return made[-1]
 
@@ -142,14 +135,14 @@ def build(tmp_path: Path) -> Iterator[Any]:
         one.close()
 
 
-def request(host: str, body: bytes = b"", *headers: str, target: str = "/v1/note") -> bytes:
+def request(host, body=b"", *headers, target="/v1/note"):
     """Return a POST."""
     lines = (f"host: {host}", f"content-length: {len(body)}", *headers)
     head = "".join(f"{line}\r\n" for line in lines if line)
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
+def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage):
     """MCP through HTTPS_PROXY is MCP: a refused send gets a tool result, and nothing arrives."""
     call = json.dumps(tool_call("eve@evil.example")).encode()
     before = bytes(stage.upstream.received)
@@ -159,7 +152,7 @@ def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage: Stage):
     assert bytes(stage.upstream.received) == before
 
 
-def test_a_real_client_needs_an_address_and_an_authority(stage: Stage):
+def test_a_real_client_needs_an_address_and_an_authority(stage):
     """An unchanged client goes through the guard with HTTPS_PROXY and SSL_CERT_FILE alone."""
     context = ssl.create_default_context(cafile=str(stage.trust))
     proxy = f"http://127.0.0.1:{stage.proxy}"
@@ -170,7 +163,7 @@ def test_a_real_client_needs_an_address_and_an_authority(stage: Stage):
     assert b"/real/note" in stage.upstream.received
 
 
-def test_http2_is_judged_like_http1(stage: Stage):
+def test_http2_is_judged_like_http1(stage):
     """The inner protocol changes neither verdict nor the check of the name."""
     before = bytes(stage.upstream.received)
     assert stage.post_http2("other.example", SECRET) == 421
@@ -183,7 +176,7 @@ def test_http2_is_judged_like_http1(stage: Stage):
 @pytest.mark.parametrize(
     "offered", [("PRIVATE", "http/1.1"), ("http/1.1", "PRIVATE"), ("PRIVATE",)]
 )
-def test_what_a_client_offers_to_speak_is_told_to_nobody(stage: Stage, offered: tuple[str, ...]):
+def test_what_a_client_offers_to_speak_is_told_to_nobody(stage, offered):
     """The upstream is offered protocols that the guard speaks, not a client's words (ALPN)."""
     before = len(stage.upstream.hellos)
     alpn = tuple(one.replace("PRIVATE", SECRET.decode()) for one in offered)
@@ -194,7 +187,7 @@ def test_what_a_client_offers_to_speak_is_told_to_nobody(stage: Stage, offered: 
     assert SECRET not in stage.upstream.hellos
 
 
-def test_what_follows_the_body_of_an_answer_reaches_nobody(stage: Stage):
+def test_what_follows_the_body_of_an_answer_reaches_nobody(stage):
     """A server's trailers: nobody has read them, and nobody waits for ever because of them."""
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: link\r\n\r\n"
     answer, stage.upstream.answer = (
@@ -213,7 +206,7 @@ def test_what_follows_the_body_of_an_answer_reaches_nobody(stage: Stage):
 
 
 @pytest.mark.parametrize("header", ["Connection", "Keep-Alive", "TE"])
-def test_what_is_said_of_a_connection_ends_with_it(stage: Stage, header: str):
+def test_what_is_said_of_a_connection_ends_with_it(stage, header):
     """Nobody judges these fields, as both connections get their own."""
     reply = stage.ask(request(stage.authority, b"well", f"{header}: close, {SECRET.decode()}"))
 
@@ -222,7 +215,7 @@ def test_what_is_said_of_a_connection_ends_with_it(stage: Stage, header: str):
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\x00"])
-def test_a_line_end_in_a_header_reaches_nobody(stage: Stage, end: str):
+def test_a_line_end_in_a_header_reaches_nobody(stage, end):
     """In the clear, in a tunnel and in HTTP/2: an upstream might find a second request in it."""
     before, connections = bytes(stage.upstream.received), stage.upstream.connections
     value = f"a{end}{end}POST /evil HTTP/1.1{end}host: {stage.authority}{end}content-length: 0"
@@ -251,9 +244,7 @@ REFUSED_TUNNELS = [
 
 
 @pytest.mark.parametrize(("authority", "status", "code"), REFUSED_TUNNELS)
-def test_a_tunnel_to_where_nobody_should_be_led_is_refused(
-    stage: Stage, authority: str, status: int, code: str
-):
+def test_a_tunnel_to_where_nobody_should_be_led_is_refused(stage, authority, status, code):
     """Ports and addresses are closed unless the policy opens them, in every spelling."""
     before, seen = bytes(stage.upstream.received), len(stage.events())
     counted = stage.guard.metric("guard_refusals_total", code=code)
@@ -277,7 +268,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("data", RAW)
-def test_bytes_in_a_tunnel_that_are_not_http_go_nowhere(stage: Stage, data: bytes):
+def test_bytes_in_a_tunnel_that_are_not_http_go_nowhere(stage, data):
     """Neither plain nor inside TLS do raw bytes reach, or even connect to, the upstream."""
     before = stage.upstream.connections
     for tls in (False, True):
@@ -304,9 +295,7 @@ UNSENT = [
 
 
 @pytest.mark.parametrize(("asked", "statuses"), UNSENT)
-def test_a_request_of_a_tunnel_that_was_not_judged_as_it_is_goes_nowhere(
-    stage: Stage, asked: dict[str, Any], statuses: set[bytes]
-):
+def test_a_request_of_a_tunnel_that_was_not_judged_as_it_is_goes_nowhere(stage, asked, statuses):
     """The name in head and handshake must be the one that was judged; frames pass unjudged."""
     before = bytes(stage.upstream.received)
     host = asked.get("host", "SELF").replace("SELF", stage.authority)
@@ -319,7 +308,7 @@ def test_a_request_of_a_tunnel_that_was_not_judged_as_it_is_goes_nowhere(
 
 
 @pytest.mark.parametrize("name", ["", f"{SECRET.decode()}."])
-def test_a_redirect_is_judged_again_before_its_name_is_resolved(stage: Stage, name: str):
+def test_a_redirect_is_judged_again_before_its_name_is_resolved(stage, name):
     """A query for a made-up name would already carry its label to whoever serves the zone."""
     errors = stage.guard.metric("guard_errors_total", stage="upstream")
     host = f"{name}evil.example:{stage.upstream.port}"
@@ -331,7 +320,7 @@ def test_a_redirect_is_judged_again_before_its_name_is_resolved(stage: Stage, na
     assert stage.guard.metric("guard_errors_total", stage="upstream") == errors
 
 
-def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(stage: Stage):
+def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(stage):
     """The bypass list says what is not opened, never what is allowed."""
     with closing(Tunnel(stage.proxy)) as tunnel:
         assert tunnel.connect(f"evil.example:{stage.upstream.port}") == 403
@@ -339,7 +328,7 @@ def test_a_passthrough_host_that_the_policy_does_not_allow_stays_closed(stage: S
     assert (last["tool"], last["action"]) == ("http.connect", "block")
 
 
-def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any):
+def test_a_name_that_leads_inside_is_refused_at_the_address(build):
     """Rebinding ends here, also where a policy only watches: the address that is connected to."""
     stage = build(policy={"MODE": "monitor", "PRIVATE": ""})
     reply = stage.ask(request(stage.authority, SECRET))
@@ -351,7 +340,7 @@ def test_a_name_that_leads_inside_is_refused_at_the_address(build: Any):
     assert stage.guard.metric("guard_refusals_total", code="private_address") == 1
 
 
-def test_a_sealed_host_is_one_opaque_call_and_a_foreign_certificate_gets_nothing(build: Any):
+def test_a_sealed_host_is_one_opaque_call_and_a_foreign_certificate_gets_nothing(build):
     """Of a host of the passthrough list, TLS is the upstream's own and its name is checked.
 
     For all others the guard verifies the upstream: its clients only see the guard's certificate.
@@ -382,7 +371,7 @@ def test_a_sealed_host_is_one_opaque_call_and_a_foreign_certificate_gets_nothing
     assert SECRET not in stranger.received
 
 
-def test_a_tunnel_needs_a_credential_where_one_is_required(build: Any, tmp_path: Path):
+def test_a_tunnel_needs_a_credential_where_one_is_required(build, tmp_path):
     """The credential of the CONNECT names the principal of every request in the tunnel."""
     known = secrets_file(tmp_path / "principals.toml", "scribe")
     stage = build(options=("--credentials", known))

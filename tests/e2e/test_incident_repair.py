@@ -1,7 +1,5 @@
 """A repair writes what was good through the guard to a real memory."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """Keys of a running guard rotate under load: no call changes its verdict, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

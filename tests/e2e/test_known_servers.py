@@ -6,8 +6,6 @@ written down before `init` knew any (``lab/adopt/init_truth``).  Those that need
 are then used through the guard that `init` says how to run, as the rewritten configuration says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,11 +1,8 @@
 """A client of the official SDK logs in at a server behind the guard, at a real issuer."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -15,13 +12,8 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
 
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import free_port
 from tests.e2e.running_guard import THE_RIG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 SERVERS = str(Path(__file__).with_name("login_servers.py"))
 POLICY = """
@@ -42,31 +34,31 @@ BACK = "http://127.0.0.1:33418/callback"
 class Kept:
     """What a client keeps of its login."""
 
-    def __init__(self) -> None:
-        self.tokens: OAuthToken | None = None
-        self.client: OAuthClientInformationFull | None = None
+    def __init__(self):
+        self.tokens = None
+        self.client = None
 
-    async def get_tokens(self) -> OAuthToken | None:
+    async def get_tokens(self):
         return self.tokens
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
+    async def set_tokens(self, tokens):
         self.tokens = tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self):
         return self.client
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info):
         self.client = client_info
 
 
 class Browser:
     """Follows redirects until one leads to the client, as a user's browser does."""
 
-    def __init__(self) -> None:
-        self.visited: list[str] = []
-        self.answer: dict[str, list[str]] = {}
+    def __init__(self):
+        self.visited = []
+        self.answer = {}
 
-    async def open(self, url: str) -> None:
+    async def open(self, url):
         async with httpx.AsyncClient(timeout=60) as client:
             while not url.startswith(BACK):
                 self.visited.append(url)
@@ -75,7 +67,7 @@ class Browser:
                 url = reply.headers["location"]
         self.answer = parse_qs(urlsplit(url).query)
 
-    async def returned(self) -> tuple[str, str | None]:
+    async def returned(self):
         return self.answer["code"][0], self.answer["state"][0]
 
 
@@ -88,7 +80,7 @@ class Place:
         shared: whether the servers share one listener, each under a path.
     """
 
-    def __init__(self, rig: Rig, *, says: str = "", shared: bool = False) -> None:
+    def __init__(self, rig, *, says="", shared=False):
         self.rig = rig
         self.kept = rig.directory / "tokens.json"
         number, self.one, self.two = free_port(), free_port(), free_port()
@@ -114,16 +106,16 @@ class Place:
             options += ["--reverse", f"{place}=http://127.0.0.1:{port}/mcp"]
         rig.begin_guard(*options, "--authorization-server", self.issuer).wait_ready()
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    def events(self, name):
         lines = [json.loads(one) for one in self.rig.audit.read_text("utf-8").splitlines()]
         return [line for line in lines if line["event"] == name]
 
-    def resources(self) -> list[str]:
+    def resources(self):
         """Return what the tokens were issued for."""
         return list(json.loads(self.kept.read_text("utf-8")).values())
 
 
-async def asked(url: str, kept: Kept, browser: Browser) -> str:
+async def asked(url, kept, browser):
     """Return what a server's tool answers a client that logs in where it is asked to."""
     metadata = OAuthClientMetadata(client_name="test", redirect_uris=[BACK])
     login = OAuthClientProvider(url, metadata, kept, browser.open, browser.returned)
@@ -139,13 +131,13 @@ async def asked(url: str, kept: Kept, browser: Browser) -> str:
 
 
 @pytest.fixture(scope="module")
-def apart() -> Iterator[Place]:
+def apart():
     """Return two servers with a listener each, and an issuer that does not name itself."""
     with THE_RIG() as rig:
         yield Place(rig)
 
 
-async def test_a_client_logs_in_through_the_guard(apart: Place) -> None:
+async def test_a_client_logs_in_through_the_guard(apart):
     """It finds the issuer by the listener, and gets a token for the server behind it."""
     kept, browser = Kept(), Browser()
     answer = await asked(apart.urls[0], kept, browser)
@@ -158,7 +150,7 @@ async def test_a_client_logs_in_through_the_guard(apart: Place) -> None:
     assert [line["step"] for line in apart.events("guard.login")] == STEPS
 
 
-async def test_a_token_is_of_use_at_its_own_server_only(apart: Place) -> None:
+async def test_a_token_is_of_use_at_its_own_server_only(apart):
     """Neither token of a login is taken to the other server, and nothing of them goes there."""
     kept = Kept()
     await asked(apart.urls[0], kept, Browser())

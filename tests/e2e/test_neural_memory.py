@@ -4,8 +4,6 @@ It speaks MCP by HTTP and needs no model.  A process of it writes one brain and 
 Its tools are listed first: a memory vouches for nothing at a server that has listed none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """More calls than a worker can judge are refused in time; no unjudged one passes, others go on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

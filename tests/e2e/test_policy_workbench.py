@@ -1,7 +1,5 @@
 """A policy in a real repository: rehearsed in a process of its own, committed."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 

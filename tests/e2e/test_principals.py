@@ -1,11 +1,8 @@
 """Agents that prove who they are to a live guard, and those who cannot."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
@@ -21,12 +18,6 @@ from tests.e2e.running_guard import (
 )
 from tests.e2e.tls_upstream import issue
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.e2e.running_guard import RunningGuard
-
 pytestmark = pytest.mark.e2e
 AGENT = "spiffe://agents.test/scribe"
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -41,14 +32,14 @@ authorities = "agents-ca.pem"
 """
 
 
-def public_pem() -> bytes:
+def public_pem():
     """Return the public half of the key that signs tokens."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return KEY.public_key().public_bytes(serialization.Encoding.PEM, form)
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGuard, Path]]:
+def stage(tmp_path_factory):
     """A guard that knows tokens and certificates, and the directory of both."""
     directory = tmp_path_factory.mktemp("principals")
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -63,15 +54,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningGua
 class Client:
     """A TLS client with a certificate, which resumes its sessions where it can."""
 
-    def __init__(self, directory: Path, chain: str | None, newest: ssl.TLSVersion) -> None:
+    def __init__(self, directory, chain, newest):
         trust = directory / "ca" / "mitmproxy-ca-cert.pem"
         self._context = ssl.create_default_context(cafile=str(trust))
         self._context.maximum_version = newest
         if chain:
             self._context.load_cert_chain(directory / chain)
-        self._session: ssl.SSLSession | None = None
+        self._session = None
 
-    def post(self, guard: RunningGuard) -> tuple[int, Any]:
+    def post(self, guard):
         """Send the benign mail on a connection of its own."""
         body = json.dumps(tool_call()).encode()
         head = "host: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -81,14 +72,14 @@ class Client:
             plain, server_hostname="127.0.0.1", session=self._session
         ) as client:
             client.sendall(head.encode() + body)
-            raw = read_response(client)  # type: ignore[arg-type]
+            raw = read_response(client)
             self._session = client.session
         status, _, rest = raw.partition(b"\r\n\r\n")
         return int(status.split(b" ", 2)[1]), json.loads(rest) if rest else None
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_client_certificate_is_who_the_agent_is(stage: Any, newest: ssl.TLSVersion):
+def test_a_client_certificate_is_who_the_agent_is(stage, newest):
     """At the first connection and at every later one, which brings the last one's session."""
     guard, directory = stage
     client = Client(directory, "agents-ca-chain.pem", newest)
@@ -99,7 +90,7 @@ def test_a_client_certificate_is_who_the_agent_is(stage: Any, newest: ssl.TLSVer
 
 
 @pytest.mark.parametrize("chain", [None, "strangers-ca-chain.pem"])
-def test_no_certificate_of_ours_is_no_call(stage: Any, chain: str | None):
+def test_no_certificate_of_ours_is_no_call(stage, chain):
     """Another authority may name the same agent, and gets no connection."""
     guard, directory = stage
     before = bytes(guard.upstream.received)
@@ -114,7 +105,7 @@ def test_no_certificate_of_ours_is_no_call(stage: Any, chain: str | None):
     wait_until(lambda: guard.audit()[-1]["code"] == "bad_credential", "the refusal")
 
 
-def test_a_signed_token_is_who_the_agent_is(stage: Any):
+def test_a_signed_token_is_who_the_agent_is(stage):
     """Without TLS too, as a proxy credential, which the upstream never sees."""
     guard, _ = stage
     claims = {"iss": "https://id.test", "aud": "guard", "sub": "clerk", "exp": 4_000_000_000}

@@ -1,7 +1,5 @@
 """A real client hands its model why it was refused: the core of `make conformance`'s matrix."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.refusal_matrix import bench_refusals
@@ -13,7 +11,7 @@ from tests.e2e.running_guard import (
 pytestmark = pytest.mark.e2e
 
 
-def test_the_official_client_reads_every_kind_of_refusal() -> None:
+def test_the_official_client_reads_every_kind_of_refusal():
     """Over HTTP, HTTP+SSE and stdio; what has an output schema is the harder half."""
     report = bench_refusals(
         ROOT / "tests" / "conformance",

@@ -1,13 +1,10 @@
 """Several servers behind one listener: each has a path, a name and tools of its own."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -19,10 +16,6 @@ from pydantic import AnyUrl
 
 from guard.processes.loopback import Rig, free_port
 from guard.runtime.federation import application
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 POLICY = """
 version: 1
@@ -39,7 +32,7 @@ servers:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+def places(tmp_path_factory):
     """Return the address of a listener in front of three servers, and the audit log."""
     directory = tmp_path_factory.mktemp("routes")
     with Rig() as rig:
@@ -54,7 +47,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         yield at, rig.audit
 
 
-async def called(at: str, name: str, *, older: bool = False) -> tuple[list[str], str]:
+async def called(at, name, *, older=False):
     """Return the tools of a server, and what one of them answers."""
     async with AsyncExitStack() as stack:
         client = partial(sse_client, timeout=60) if older else streamable_http_client
@@ -66,7 +59,7 @@ async def called(at: str, name: str, *, older: bool = False) -> tuple[list[str],
         return tools, str(answer.content[0].text)
 
 
-async def test_a_tool_is_that_of_the_server_under_its_path(places: tuple[str, Path]) -> None:
+async def test_a_tool_is_that_of_the_server_under_its_path(places):
     """What is mapped for one server opens no tool of that name at another."""
     at, audit = places
     before = len(audit.read_bytes())
@@ -83,7 +76,7 @@ async def test_a_tool_is_that_of_the_server_under_its_path(places: tuple[str, Pa
     }
 
 
-async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> None:
+async def test_one_endpoint_federates_the_servers(places):
     """Lists are merged under prefixes; each call is judged as one to its own server."""
     at, audit = places
     urls = {"web": f"http://{at}/web", "other": f"http://{at}/other"}
@@ -142,7 +135,7 @@ async def test_one_endpoint_federates_the_servers(places: tuple[str, Path]) -> N
     "path",
     ["/", "/mcp", "/none/mcp", "/web/../other", "/web/..%2fother", "//web", "/WEB", "/we%62"],
 )
-def test_what_is_under_no_path_is_refused(places: tuple[str, Path], path: str) -> None:
+def test_what_is_under_no_path_is_refused(places, path):
     """The paths are a closed list, in one spelling."""
     at, _ = places
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

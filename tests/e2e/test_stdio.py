@@ -1,24 +1,18 @@
 """``guard stdio`` around a real MCP server: frames, refusals, signals, exit codes, no orphans."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.write_path.store import VectorMemory
 from tests.e2e.clients import Wrapper
 from tests.e2e.memory_stage import POLICY, SECRET
-from tests.e2e.running_guard import ROOT, RunningGuard, serving, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.e2e.running_guard import ROOT, serving, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -34,7 +28,7 @@ ECHO = textwrap.dedent("""
 
 
 @pytest.fixture(scope="module")
-def daemon(short_directory: Callable[[], Path]) -> Iterator[RunningGuard]:
+def daemon(short_directory):
     """The one running guard of the machine, with a decision socket."""
     directory = short_directory() / "d"
     directory.mkdir(mode=0o700)
@@ -43,23 +37,23 @@ def daemon(short_directory: Callable[[], Path]) -> Iterator[RunningGuard]:
 
 
 @pytest.fixture
-def wrap() -> Iterator[Any]:
+def wrap():
     """Start wrappers; their pipes are closed at the end of the test, and nothing is left."""
     with ExitStack() as stack:
 
-        def start(daemon: RunningGuard, *command: str, options: tuple[str, ...] = ()) -> Wrapper:
+        def start(daemon, *command, options=()):
             decisions = daemon.audit_path.parent / "s"
             return stack.enter_context(Wrapper(decisions, [POLICY], *command, options=options))
 
         yield start
 
 
-def _ask(wrapper: Wrapper, method: str, params: dict[str, Any], ident: int = 1) -> dict[str, Any]:
+def _ask(wrapper, method, params, ident=1):
     wrapper.say({"jsonrpc": "2.0", "id": ident, "method": method, "params": params})
     return dict(wrapper.hear())
 
 
-def _wrap_memory(wrap: Any, daemon: RunningGuard, directory: Path) -> Wrapper:
+def _wrap_memory(wrap, daemon, directory):
     """Wrap a real memory server whose secret the wrapper has, and start a session."""
     secret = directory / "secret"
     secret.write_text(SECRET, encoding="utf-8")
@@ -73,12 +67,12 @@ def _wrap_memory(wrap: Any, daemon: RunningGuard, directory: Path) -> Wrapper:
     return wrapper
 
 
-def _call(wrapper: Wrapper, tool: str, arguments: dict[str, Any], ident: int) -> dict[str, Any]:
+def _call(wrapper, tool, arguments, ident):
     return _ask(wrapper, "tools/call", {"name": tool, "arguments": arguments}, ident)["result"]
 
 
 def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
-    wrap: Any, daemon: RunningGuard, tmp_path: Path
+    wrap, daemon, tmp_path
 ):
     """The same gate as on the network, in front of a server that never touches HTTP."""
     wrapper = _wrap_memory(wrap, daemon, tmp_path)
@@ -101,7 +95,7 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
     assert SECRET.encode() not in wrapper.process.stderr.read()
 
 
-def test_frames_pass_byte_for_byte(wrap: Any, daemon: RunningGuard):
+def test_frames_pass_byte_for_byte(wrap, daemon):
     """Spaces, key order, escapes and large frames are the sender's own."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)
     frames = [
@@ -116,7 +110,7 @@ def test_frames_pass_byte_for_byte(wrap: Any, daemon: RunningGuard):
     assert wrapper.end() == 5, "the server's own exit code"
 
 
-def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard):
+def test_a_killed_wrapper_takes_its_server_along(wrap, daemon):
     """Kill -9 leaves no server without its guard."""
     wrapper = wrap(daemon, sys.executable, "-c", ECHO)
     child = int(wrapper.process.stderr.readline())
@@ -129,9 +123,7 @@ def test_a_killed_wrapper_takes_its_server_along(wrap: Any, daemon: RunningGuard
     ("policy", "name", "says"),
     [(POLICY, "none", b"no guard listens"), ("policies/default.yaml", "s", b"another policy")],
 )
-def test_without_a_guard_of_this_policy_nothing_starts(
-    daemon: RunningGuard, policy: Any, name: str, says: bytes
-):
+def test_without_a_guard_of_this_policy_nothing_starts(daemon, policy, name, says):
     """No decisions, no server; what the operator named is what must be in force."""
     command = [sys.executable, "-m", "guard", "stdio", "--policy", str(policy)]
     command += ["--decisions", str(daemon.audit_path.parent / name), "--", "true"]
@@ -141,7 +133,7 @@ def test_without_a_guard_of_this_policy_nothing_starts(
     assert says in ran.stderr
 
 
-def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Callable[[], Path]):
+def test_a_guard_that_goes_away_stops_requests(wrap, short_directory):
     """Requests are answered with an error, and the server sees none of them."""
     directory = short_directory() / "d"
     directory.mkdir(mode=0o700)
@@ -157,9 +149,7 @@ def test_a_guard_that_goes_away_stops_requests(wrap: Any, short_directory: Calla
 
 
 @pytest.mark.parametrize("given", ["/dev/null", "file"])
-def test_an_input_that_the_event_loop_cannot_wait_for_ends_like_a_pipe(
-    daemon: RunningGuard, tmp_path: Path, given: str
-):
+def test_an_input_that_the_event_loop_cannot_wait_for_ends_like_a_pipe(daemon, tmp_path, given):
     """A device or a regular file is read to its end; then the server ends, and the wrapper."""
     frame = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * (given == "file")
     source = Path(given)

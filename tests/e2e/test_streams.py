@@ -4,11 +4,8 @@ No test looks at a clock.  The upstream sends the next piece only after the clie
 one before, so a guard that held anything back would never get past the first.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
-from typing import TYPE_CHECKING
 
 import brotli
 import pytest
@@ -20,17 +17,14 @@ from tests.e2e.controlled_upstream import (
     body_of,
     close_all,
 )
-from tests.e2e.running_guard import RunningGuard, serving, tool_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.e2e.running_guard import serving, tool_call
 
 PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
 RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
 
 
 @pytest.fixture(scope="module")
-def streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard]:
+def streaming(tmp_path_factory):
     """Return a guard in front of an upstream whose every chunk a test controls."""
     server = ControlledUpstream()
     with serving(
@@ -40,13 +34,13 @@ def streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGuard
 
 
 @pytest.fixture(autouse=True)
-def _sockets() -> Iterator[None]:
+def _sockets():
     """Close what a test opened."""
     yield
     close_all()
 
 
-def _post(document: object = None) -> bytes:
+def _post(document=None):
     body = json.dumps(document or tool_call()).encode()
     lines = (
         "POST /mcp HTTP/1.1",
@@ -58,29 +52,29 @@ def _post(document: object = None) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def _get() -> bytes:
+def _get():
     return (
         b"GET /mcp HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n"
         b"mcp-session-id: s1\r\n\r\n"
     )
 
 
-def _gzip() -> Callable[[bytes], bytes]:
+def _gzip():
     coder = zlib.compressobj(wbits=31)
     return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
 
 
-def _deflate() -> Callable[[bytes], bytes]:
+def _deflate():
     coder = zlib.compressobj()
     return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
 
 
-def _brotli() -> Callable[[bytes], bytes]:
+def _brotli():
     coder = brotli.Compressor()
     return lambda data: coder.process(data) + coder.flush()
 
 
-def _zstd() -> Callable[[bytes], bytes]:
+def _zstd():
     coder = zstandard.ZstdCompressor().compressobj()
     return lambda data: coder.compress(data) + coder.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
 
@@ -95,9 +89,7 @@ def _zstd() -> Callable[[bytes], bytes]:
         pytest.param(b"zstd", _zstd, id="zstd stream"),
     ],
 )
-def test_each_event_reaches_the_client_before_the_next_one_is_produced(
-    streaming: RunningGuard, coding: bytes, coder: Callable[[], Callable[[bytes], bytes]]
-) -> None:
+def test_each_event_reaches_the_client_before_the_next_one_is_produced(streaming, coding, coder):
     """Whatever its coding: the client asked for none and gets none."""
     code = coder()
     client = StreamClient(streaming.port, _post())
@@ -118,8 +110,8 @@ def test_each_event_reaches_the_client_before_the_next_one_is_produced(
 
 
 def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
-    streaming: RunningGuard,
-) -> None:
+    streaming,
+):
     """What cannot be decoded is not released, and the model reads so in the call's answer."""
     client = StreamClient(streaming.port, _post())
     exchange = streaming.upstream.next()
@@ -142,9 +134,7 @@ def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
         pytest.param(b"data: " + b"x" * 70_000, "body_too_large", id="event over the limit"),
     ],
 )
-def test_an_event_that_cannot_be_read_ends_the_stream(
-    streaming: RunningGuard, data: bytes, code: str
-) -> None:
+def test_an_event_that_cannot_be_read_ends_the_stream(streaming, data, code):
     """Its reader could take it for a result that the guard has not seen; it gets a refusal."""
     refusals = streaming.metric("guard_refusals_total", code=code)
     client = StreamClient(streaming.port, _post())
@@ -164,7 +154,7 @@ def test_an_event_that_cannot_be_read_ends_the_stream(
     assert streaming.metric("guard_refusals_total", code=code) == refusals + 1
 
 
-def test_a_bomb_in_a_compressed_stream_ends_it(streaming: RunningGuard) -> None:
+def test_a_bomb_in_a_compressed_stream_ends_it(streaming):
     """One chunk may become as much as one event may have, and no more."""
     client = StreamClient(streaming.port, _post())
     exchange = streaming.upstream.next()
@@ -178,7 +168,7 @@ def test_a_bomb_in_a_compressed_stream_ends_it(streaming: RunningGuard) -> None:
     assert exchange.is_gone()
 
 
-def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard) -> None:
+def test_a_client_that_leaves_takes_the_upstream_with_it(streaming):
     """The upstream is told at once and the guard is idle again."""
     client = StreamClient(streaming.port, _get())
     exchange = streaming.upstream.next()
@@ -192,8 +182,8 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(streaming: RunningGuard
 
 
 def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
-    streaming: RunningGuard,
-) -> None:
+    streaming,
+):
     """Results are matched by id and session, not by the exchange they come back in."""
     call = _post(tool_call(ident="late")).replace(b"accept:", b"mcp-session-id: s1\r\naccept:")
     poster = StreamClient(streaming.port, call)

@@ -1,26 +1,19 @@
 """Tenants of one guard on a real Cluster: each in a slot of its own, which moves by itself."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.redis_servers import RedisServers
 from tests.e2e.running_guard import (
-    RunningGuard,
     Upstream,
     default_answer,
     secrets_file,
     serving,
     tool_call,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.programs("redis-server", "redis-cli")]
 ATTACKER = "drop@evil.test"
@@ -36,7 +29,7 @@ shards = 4
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServers]:
+def servers(tmp_path_factory):
     """Three primaries with a replica each."""
     with RedisServers(tmp_path_factory.mktemp("cluster")) as made:
         made.cluster()
@@ -44,11 +37,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServers]:
 
 
 @pytest.fixture(scope="module")
-def guard(
-    servers: RedisServers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningGuard]:
+def guard(servers, tmp_path_factory):
     """A guard of two workers on the Cluster."""
-    place: Path = tmp_path_factory.mktemp("tenants")
+    place = tmp_path_factory.mktemp("tenants")
     agents, front = place / "agents.toml", secrets_file(place / "front.toml", "front")
     agents.write_text(Path(secrets_file(agents, *WHO)).read_text("utf-8") + TENANTS, "utf-8")
     options = ("--workers", "2", "--redis", servers.url)
@@ -60,27 +51,24 @@ def guard(
         yield running
 
 
-def called(guard: RunningGuard, who: str, to: str = "team@example.com") -> dict[str, Any]:
+def called(guard, who, to="team@example.com"):
     """Return what becomes of a principal's mail; its secret is its name."""
     headers = {"proxy-authorization": f"Bearer {who}", "x-guard-session": "s"}
-    result: dict[str, Any] = guard.post(tool_call(to), headers)[1]["result"]
-    return result
+    return guard.post(tool_call(to), headers)[1]["result"]
 
 
-def lines_of(guard: RunningGuard, who: str) -> list[dict[str, Any]]:
+def lines_of(guard, who):
     """Return the decisions about a principal's calls."""
     return [one for one in guard.audit() if one.get("principal") == who and "tenant" in one]
 
 
-def tagged(servers: RedisServers, tag: str) -> list[str]:
+def tagged(servers, tag):
     """Return the keys of a tenant, wherever they are."""
     found = {key for one in servers.servers for key in one.cli("KEYS", f"guard:*{tag}*").split()}
     return sorted(found)
 
 
-def test_each_principal_s_state_is_in_its_tenant_s_slot(
-    guard: RunningGuard, servers: RedisServers
-) -> None:
+def test_each_principal_s_state_is_in_its_tenant_s_slot(guard, servers):
     """By the credentials file; who is in no table is of the default tenant."""
     for who in WHO:
         assert not called(guard, who).get("isError")
@@ -94,7 +82,7 @@ def test_each_principal_s_state_is_in_its_tenant_s_slot(
         assert tagged(servers, f"{{t:{tenant}}}"), tenant
 
 
-def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard: RunningGuard) -> None:
+def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard):
     """A store that they share all the same makes nothing clean: what is recalled was read."""
     recall = tool_call(tool="memory_recall_fact", key="k")
     headers = {"proxy-authorization": "Bearer clerk", "x-guard-session": "recalls"}

@@ -1,7 +1,5 @@
 """Messages that are never finished take no more than their share of a worker's memory."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from contextlib import ExitStack
@@ -57,7 +55,7 @@ def test_what_was_held_is_given_back(places):
     call = tool_call(ident=9)
     call["params"]["arguments"]["body"] = "all is well " * 4000
 
-    def passes() -> bool:
+    def passes():
         return guard.post(call)[0] == 200
 
     wait_until(passes, "room for a large body")

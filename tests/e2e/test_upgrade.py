@@ -4,8 +4,6 @@ The other version is a copy of this one under another number, or, with ``make up
 the package at that commit.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -14,22 +12,13 @@ import subprocess
 import urllib.request
 from collections import Counter
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from guard.core import VERSION
 from guard.processes.loopback import START_SECONDS
 from tests.e2e.clients import Load
-from tests.e2e.running_guard import ROOT, RunningGuard, secrets_file, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from guard.store.embedded import EmbeddedRedis
-
-    Launch = Callable[..., RunningGuard]
+from tests.e2e.running_guard import ROOT, secrets_file, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 OTHER = "99.0.0"
@@ -38,7 +27,7 @@ BASE = os.environ.get("GUARD_UPGRADE_BASE", "")
 NAMED, STRANGER = "carol@partner.example", "eve@evil.test"
 
 
-def package_of(directory: Path, version: str) -> Path:
+def package_of(directory, version):
     """Return a directory to import a version of the guard from."""
     directory.mkdir()
     if version == OTHER and BASE:
@@ -60,31 +49,31 @@ def package_of(directory: Path, version: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def versions(tmp_path_factory):
     """Return where this version and the other one are imported from."""
     place = tmp_path_factory.mktemp("versions")
     return {version: package_of(place / version, version) for version in (VERSION, OTHER)}
 
 
-def environment_of(package: Path) -> dict[str, str]:
+def environment_of(package):
     """Return the variables with which a guard and its workers are those of a directory."""
     # Otherwise the directory in which it is started comes first.
     return {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
 
 
-def front_ends(directory: Path) -> tuple[str, ...]:
+def front_ends(directory):
     """Return the options that let a front end tell the guard whom the user named."""
     return ("--prompt-credentials", secrets_file(directory / "front.toml", "front"))
 
 
-def version_of(guard: RunningGuard) -> set[str]:
+def version_of(guard):
     """Return which versions a guard's metrics name."""
     with urllib.request.urlopen(f"http://127.0.0.1:{guard.admin}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return set(re.findall(r'^guard_build_info\{version="([^"]+)"\} 1', text, re.MULTILINE))
 
 
-def check(load: Load, guards: list[RunningGuard]) -> None:
+def check(load, guards):
     """Nothing lost, nothing twice, nothing unjudged, no stranger's call."""
     sent = bytes(guards[0].upstream.received)
     came = Counter(re.findall(rb'"id": "((?:release|refuse)-\d+-\d+)"', sent))
@@ -97,9 +86,7 @@ def check(load: Load, guards: list[RunningGuard]) -> None:
     assert decided.count("allow") == len(came)
 
 
-def test_pods_are_upgraded_and_rolled_back_under_load(
-    launch: Launch, tmp_path: Path, versions: dict[str, Path], own_server: EmbeddedRedis
-) -> None:
+def test_pods_are_upgraded_and_rolled_back_under_load(launch, tmp_path, versions, own_server):
     """What a user said to one version holds at the other, and at the first again.
 
     Pods of both versions serve side by side until the older one is taken out and ended.
@@ -107,7 +94,7 @@ def test_pods_are_upgraded_and_rolled_back_under_load(
     load, every = Load(to=NAMED, stranger=STRANGER), []
     options = ("--redis", own_server.url, *front_ends(tmp_path))
 
-    def started(version: str) -> RunningGuard:
+    def started(version):
         guard = launch(options=options, environment=environment_of(versions[version]))
         every.append(guard)
         load.ports = (*load.ports, guard.port)
@@ -129,9 +116,7 @@ def test_pods_are_upgraded_and_rolled_back_under_load(
     check(load, every)
 
 
-def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(
-    launch: Launch, tmp_path: Path, versions: dict[str, Path]
-) -> None:
+def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(launch, tmp_path, versions):
     """SIGUSR2 after the package has changed; one that does not start leaves the worker there is."""
     broken = package_of(tmp_path / "broken", "0.0.0")
     stops = "raise SystemExit(1)\n"
@@ -143,7 +128,7 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(
     seen = [version_of(guard)]
     load = Load(guard.port, to=NAMED, stranger=STRANGER)
 
-    def noted(event: str) -> int:
+    def noted(event):
         return sum(line["event"] == event for line in guard.audit())
 
     with load:

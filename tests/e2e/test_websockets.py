@@ -1,21 +1,15 @@
 """WebSockets: every message waits for its verdict, and nothing else of a frame gets through."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
 import socket
-from typing import TYPE_CHECKING
 
 import pytest
 from websockets.frames import Frame
 from websockets.protocol import Protocol, Side, State
 
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.e2e.running_guard import Upstream, start_guard, wait_until
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -38,17 +32,17 @@ rules:
 """
 
 
-def frame(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
+def frame(opcode, payload, *, final=True):
     """Return a masked frame of a client."""
     return Frame(opcode, payload, final).serialize(mask=True)
 
 
-def bare(opcode: int, payload: bytes) -> bytes:
+def bare(opcode, payload):
     """Return a frame of a server."""
     return Frame(opcode, payload).serialize(mask=False)
 
 
-def payloads(data: bytes) -> bytes:
+def payloads(data):
     """Return the payloads of all frames that a server has received."""
     protocol = Protocol(Side.SERVER, state=State.OPEN)
     protocol.receive_data(data)
@@ -60,7 +54,7 @@ class SocketUpstream(Upstream):
 
     extensions = b""
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client):
         head = b""
         while b"\r\n\r\n" not in head:
             data = client.recv(65536)
@@ -80,16 +74,16 @@ class SocketUpstream(Upstream):
         while data := client.recv(65536):
             self.received += data
 
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        self.sockets: list[socket.socket] = []
+    def __init__(self):
+        self.heads = []
+        self.sockets = []
         super().__init__()
 
 
 class Client:
     """A raw WebSocket client of the guard."""
 
-    def __init__(self, port: int, *headers: str) -> None:
+    def __init__(self, port, *headers):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         lines = ["GET /chat HTTP/1.1", "Host: tools.test", "Connection: Upgrade"]
         lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}"]
@@ -98,7 +92,7 @@ class Client:
         while b"\r\n\r\n" not in self.head:
             self.head += self.socket.recv(1)
 
-    def ended(self) -> bytes:
+    def ended(self):
         """Return everything until the other side closes."""
         found = b""
         try:
@@ -111,16 +105,14 @@ class Client:
 
 
 @pytest.fixture(name="upstream", scope="module")
-def _upstream() -> Iterator[SocketUpstream]:
+def _upstream():
     server = SocketUpstream()
     yield server
     server.close()
 
 
 @pytest.fixture(name="guard", scope="module")
-def _guard(
-    upstream: SocketUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningGuard]:
+def _guard(upstream, tmp_path_factory):
     place = tmp_path_factory.mktemp("sockets")
     policy = place / "policy.yaml"
     policy.write_text(POLICY, encoding="utf-8")

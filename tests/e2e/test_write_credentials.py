@@ -1,24 +1,17 @@
 """Write credentials on the wire: a client certificate to a TLS store, a header behind a proxy."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl
 import urllib.request
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port
 from tests.e2e.memory_stage import POLICY, SECRET
-from tests.e2e.running_guard import RunningGuard, Upstream, start_guard, tool_call
+from tests.e2e.running_guard import Upstream, start_guard, tool_call
 from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +19,7 @@ pytestmark = pytest.mark.e2e
 class CertifiedStore(TlsUpstream):
     """A store that lets nobody in without a certificate of its writers' authority."""
 
-    def __init__(self, directory: Path, writers: Path) -> None:
+    def __init__(self, directory, writers):
         super().__init__(directory)
         self._context.verify_mode = ssl.CERT_REQUIRED
         self._context.load_verify_locations(writers)
@@ -35,7 +28,7 @@ class CertifiedStore(TlsUpstream):
 class Stage:
     """A guard with a reverse listener before the TLS store, and a forward listener."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.writer = issue(
             directory / "writers.pem", "guard", usage=ExtendedKeyUsageOID.CLIENT_AUTH
         )
@@ -56,7 +49,7 @@ class Stage:
             f'header = "x-write-key"\nsecret = "{SECRET}"\n',
             encoding="utf-8",
         )
-        self.guard: RunningGuard = start_guard(
+        self.guard = start_guard(
             directory / "guard",
             self.plain,
             policy=policy,
@@ -68,7 +61,7 @@ class Stage:
             ),
         )
 
-    def close(self) -> None:
+    def close(self):
         """Stop everything."""
         self.guard.stop()
         for upstream in (self.store, self.plain, self.other):
@@ -76,7 +69,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory):
     """One guard for the module."""
     made = Stage(tmp_path_factory.mktemp("credentials"))
     yield made
@@ -86,15 +79,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 HEADERS = {"content-type": "application/json", "x-guard-session": "s"}
 
 
-def _call(**given: Any) -> str:
+def _call(**given):
     return json.dumps(tool_call(**given))
 
 
-def _write(content: str) -> str:
+def _write(content):
     return _call(tool="memory_write", key=content, content=content, memory_class="L4")
 
 
-def _calls(connection: http.client.HTTPConnection, *bodies: str) -> list[int]:
+def _calls(connection, *bodies):
     """Send calls down one connection and return the statuses."""
     statuses = []
     for body in bodies:
@@ -106,7 +99,7 @@ def _calls(connection: http.client.HTTPConnection, *bodies: str) -> list[int]:
     return statuses
 
 
-def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stage):
+def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage):
     """On one connection of the agent: write, read, write; the store shuts its door on the read."""
     connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
 
@@ -121,7 +114,7 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage: Stag
     assert b"memory_get" not in stage.store.received
 
 
-def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage: Stage):
+def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage):
     """An agent that names another upstream commits its write there with no credential on it."""
     for upstream in (stage.plain, stage.other):
         proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=60)
@@ -138,7 +131,7 @@ def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stag
     assert SECRET.encode() not in stage.other.received
 
 
-def test_neither_key_nor_secret_is_to_be_read_anywhere(stage: Stage):
+def test_neither_key_nor_secret_is_to_be_read_anywhere(stage):
     """Not in the log, the audit or the metrics."""
     key = stage.writer.read_text(encoding="utf-8").splitlines()[1].encode()
     with urllib.request.urlopen(

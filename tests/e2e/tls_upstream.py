@@ -1,13 +1,10 @@
 """A tool server behind TLS, its own authority, and a raw client of forward proxies."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 import re
 import socket
 import ssl
-from pathlib import Path
 
 import h2.config
 import h2.connection
@@ -26,7 +23,7 @@ NAME = "localhost"
 class TlsUpstream(Upstream):
     """An upstream that remembers the bytes on the wire and, apart, what was in its TLS."""
 
-    def __init__(self, directory: Path, *names: str, alpn: tuple[str, ...] = ()) -> None:
+    def __init__(self, directory, *names, alpn=()):
         self.authority = directory / "upstream-ca.pem"
         chain = issue(self.authority, *(names or (NAME, "127.0.0.1")))
         self.connections = 0
@@ -38,26 +35,24 @@ class TlsUpstream(Upstream):
             self._context.set_alpn_protocols(list(alpn))
         super().__init__()
 
-    def _begun(self, client: socket.socket) -> socket.socket:
+    def _begun(self, client):
         self.connections += 1
         self.hellos += client.recv(65536, socket.MSG_PEEK)
         return self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client):
         assert isinstance(client, ssl.SSLSocket)
         client.do_handshake()
         super()._serve(client)
 
 
-def issue(
-    authority: Path, *names: str, usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH
-) -> Path:
+def issue(authority, *names, usage=ExtendedKeyUsageOID.SERVER_AUTH):
     """Write a new authority's certificate, and return the chain file of whom it vouches for."""
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
 
-    def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def builder(subject, public):
         made = x509.CertificateBuilder().subject_name(subject).issuer_name(root).public_key(public)
         made = made.serial_number(x509.random_serial_number()).not_valid_before(start)
         return made.not_valid_after(start + dt.timedelta(days=30))
@@ -86,7 +81,7 @@ def issue(
     return chain
 
 
-def _name(text: str) -> x509.GeneralName:
+def _name(text):
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
@@ -97,17 +92,17 @@ def _name(text: str) -> x509.GeneralName:
 class Tunnel:
     """A client of a forward proxy, byte by byte."""
 
-    def __init__(self, proxy: int, *, timeout: float = WAIT_SECONDS) -> None:
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", proxy), timeout)
+    def __init__(self, proxy, *, timeout=WAIT_SECONDS):
+        self.socket = socket.create_connection(("127.0.0.1", proxy), timeout)
 
-    def connect(self, authority: str, *headers: str) -> int:
+    def connect(self, authority, *headers):
         """Ask for a tunnel and return the status."""
         lines = "".join(f"{line}\r\n" for line in (f"host: {authority}", *headers))
         self.socket.sendall(f"CONNECT {authority} HTTP/1.1\r\n{lines}\r\n".encode())
         self.reply = self.receive_head()
         return int(self.reply.split(b" ", 2)[1]) if self.reply else 0
 
-    def start_tls(self, trust: Path, name: str | None = NAME, alpn: tuple[str, ...] = ()) -> None:
+    def start_tls(self, trust, name=NAME, alpn=()):
         """Begin TLS in the tunnel, trusting one authority only."""
         context = ssl.create_default_context(cafile=str(trust))
         context.check_hostname = name is not None
@@ -115,7 +110,7 @@ class Tunnel:
             context.set_alpn_protocols(list(alpn))
         self.socket = context.wrap_socket(self.socket, server_hostname=name)
 
-    def ask(self, data: bytes) -> bytes:
+    def ask(self, data):
         """Send bytes and return the answer's head and body, empty where the connection ended."""
         try:
             self.socket.sendall(data)
@@ -130,7 +125,7 @@ class Tunnel:
             return b""
         return head + body
 
-    def receive_head(self) -> bytes:
+    def receive_head(self):
         """Read to the blank line, no further."""
         data = b""
         while not data.endswith(b"\r\n\r\n"):
@@ -142,12 +137,12 @@ class Tunnel:
             data += byte
         return data
 
-    def close(self) -> None:
+    def close(self):
         """Let go."""
         self.socket.close()
 
 
-def post_http2(tunnel: Tunnel, authority: str, body: bytes, *headers: tuple[str, str]) -> int:
+def post_http2(tunnel, authority, body, *headers):
     """POST over HTTP/2 in a tunnel whose TLS has agreed on it; -1 is a reset, else the status."""
     assert isinstance(tunnel.socket, ssl.SSLSocket)
     assert tunnel.socket.selected_alpn_protocol() == "h2"

@@ -7,7 +7,6 @@ import pytest
 
 from guard.credentials.label_key import load_label_key
 from guard.provenance.seal import Seal
-from guard.provenance.store_continuity import LastSeen
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.continuity import ContinuityNote, ContinuityWatch
 from guard.store.embedded import EmbeddedRedis
@@ -103,23 +102,6 @@ def look(server, key):
             await client.aclose()
 
     return asyncio.run(once())
-
-
-def test_an_accepted_loss_is_on_record_and_ends(accept, server, tmp_path):
-    """The line names who and why; a second time there is nothing to accept."""
-    key, log = tmp_path / "label.key", tmp_path / "audit.jsonl"
-    ContinuityNote(key, "redis").write(LastSeen(bytes(16), 1))
-    assert look(server, key) == 190 * DAY
-
-    done = accept("--reason", "restored from the archive", "--audit", log)
-
-    assert (done.exit_code, "1970-07-10" in done.output) == (0, True)
-    [line] = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
-    assert line["event"] == "guard.labels_loss_accepted"
-    assert line["reason"] == "restored from the archive"
-    assert look(server, key) == 0
-    again = accept("--reason", "again", "--audit", log)
-    assert (again.exit_code, "lost nothing" in again.output) == (1, True)
 
 
 @pytest.mark.parametrize(

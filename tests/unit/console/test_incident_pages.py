@@ -32,36 +32,6 @@ async def _opened(client, **form):
     return answer.headers["location"]
 
 
-async def test_an_incident_from_open_to_undo(console, agent, store):
-    """The page shows what was touched; containing withholds it, undo gives it back."""
-    await spread(agent)
-    async with console.as_("approver") as client:
-        path = await _opened(client, value="drop@evil.test", note="from the wiki")
-        page = (await client.get(path)).text
-        assert "from the wiki" in page
-        assert page.count("saved in facts") >= 2
-        links = re.findall(r'(?:href|action)="([^"]*)"', page)
-        assert not [one for one in links if "drop" in one or "evil" in one]
-        await client.post(path, data={"act": "contain"})
-        contained = (await client.get(path)).text
-        operator = IncidentOperator(store, Seal(KEY))
-        held = await operator.contained()
-        answer = await client.post(path, data={"act": "undo", "step": "1"})
-        again = await client.post(path, data={"act": "undo", "step": "1"})
-        freed = await operator.contained()
-        await client.post(path, data={"act": "close"})
-        closed = await client.post(path, data={"act": "contain"})
-
-    assert "1 contain" in contained
-    assert (len(held) >= 2, freed) == (True, {})
-    assert (answer.status_code, again.status_code, closed.status_code) == (303, 409, 409)
-    acts = events(console, "guard.incident")
-    assert [one["act"] for one in acts if "failed" not in one] == [
-        "open", "contain", "undo", "undo", "close", "contain"
-    ]  # fmt: skip
-    assert {one["by"] for one in acts} == {"pat"}
-
-
 async def _contained(client, agent):
     """Have a good version overwritten by poison, and contain it; return the incident's page."""
     await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
@@ -129,6 +99,7 @@ async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_s
     assert (done.json()["outcome"], len(console.writes.done)) == ("written", 1)
     assert (len(held) >= 2, still) == (True, held)
     assert "pat wants to undo step 1" in page
+    assert HOSTILE not in page
     assert (mine.status_code, other.status_code, twice.status_code) == (400, 303, 409)
     assert freed == {}
     steps = (await operator.incident(path.rpartition("/")[2])).steps

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import html
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -28,6 +27,7 @@ from guard.core.errors import InputError
 from guard.operations.approvals import PrincipalStatuses
 from guard.operations.deployment import ConsoleMetrics
 from guard.provenance.approvals import ApprovalRequest, AskedCall, AskedReceiver
+from tests.guards import until
 
 NOW = 1_700_000_000.0
 KEY = b"the key of the tests"
@@ -72,12 +72,6 @@ def _hook(name="good"):
     return Hook(name, f"https://{name}.test/", Shape.JSON, KEY)
 
 
-async def _until(condition):
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110  (there is no event for it)
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("is_mac", [True, False])
 def test_the_text_of_a_desktop_notification_is_one_argument(is_mac):
     """An agent that names itself like an option, markup or a script is shown as text."""
@@ -89,32 +83,11 @@ def test_the_text_of_a_desktop_notification_is_one_argument(is_mac):
         assert is_mac or ("<" not in words[-1] and words[1] == "--")
 
 
-@pytest.mark.parametrize(
-    ("ends", "why"), [(0, ""), (1, "exit code 1"), (FileNotFoundError(), "FileNotFoundError")]
-)
-async def test_a_desktop_notification_needs_no_address(tmp_path, monkeypatch, ends, why):
-    """It is a program with its words; one that is missing or fails is given up on record."""
-
-    async def start(*words, **_):
-        assert words == tuple(desktop_command(_message(), is_mac=sys.platform == "darwin"))
-        if isinstance(ends, Exception):
-            raise ends
-        return SimpleNamespace(wait=lambda: asyncio.sleep(0, ends))
-
-    path = tmp_path / "hooks.toml"
-    path.write_text('[[webhook]]\nname = "me"\nshape = "desktop"', "utf-8")
-    [hook] = load_hooks(path)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    sends = Webhooks([hook], None, ConsoleMetrics(), lambda: NOW)
-    async with httpx.AsyncClient() as client:
-        assert await sends._attempt(client, hook, _message()) == why
-
-
 async def test_a_message_is_signed_as_standard_webhooks_say(sender):
     """A receiver that has the key checks id, time and body."""
     sent = sender(_hook())
     sent.hooks.tell(_message())
-    await _until(lambda: sent.requests)
+    await until(lambda: sent.requests)
     [request] = sent.requests
     named = (request.headers["webhook-id"], request.headers["webhook-timestamp"])
     text = b".".join((*(one.encode() for one in named), request.content))
@@ -138,7 +111,7 @@ async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires,
     sent = sender(_hook(), answers=[httpx.Response(one, headers=elsewhere) for one in codes])
     sent.hooks.tell(_message(1, expires))
     sent.hooks.tell(_message(2, NOW + 10**6))
-    await _until(lambda: len(sent.requests) == len(codes) + 1)
+    await until(lambda: len(sent.requests) == len(codes) + 1)
     names = [one.headers["webhook-id"] for one in sent.requests]
     assert names == ["msg_1"] * len(codes) + ["msg_2"]
     assert {one.url.host for one in sent.requests} == {"good.test"}

@@ -12,19 +12,14 @@ from guard.core.labels import Channel, LabelRecord, LabelSet
 from guard.core.model import Integrity
 from guard.credentials.key_ring import (
     KeyWatch,
-    audit_signer,
-    audit_verifiers,
     key_id,
     load_ring,
     load_seal,
     retire,
     ring_path,
     rotate,
-    signer_of,
 )
 from guard.credentials.label_key import label_key_path, load_label_key
-from guard.telemetry.audit_log import AuditLogFile
-from guard.telemetry.audit_tree import verify
 
 NOW = 1_700_000_000.0
 WHAT = "label key"
@@ -129,34 +124,6 @@ def test_a_ring_that_cannot_be_trusted_is_refused(path, how):
         file.write_text(json.dumps(document).ljust(80), "utf-8")
     with pytest.raises(GuardError):
         load_ring(path, WHAT)
-
-
-def test_the_audit_log_verifies_across_rotations(tmp_path):
-    """In the overlap both keys sign; of one that is retired the public half stays."""
-    path, log = tmp_path / "audit.key", tmp_path / "audit.jsonl"
-    audit = AuditLogFile(log, signer=audit_signer(path), now=lambda: NOW)
-    audit.event("one", {})
-    audit.checkpoint()
-    first = audit_verifiers(path)
-    made = rotate(path, "audit key", 0.0, 1)
-    audit.use_signer(signer_of(load_ring(path, "audit key").in_use(NOW)))
-    audit.event("two", {})
-    audit.checkpoint()
-    both = audit_verifiers(path)
-    assert verify([log], both).is_sound
-    assert verify([log], first).is_sound, "who has the first key only verifies the overlap"
-
-    old = next(one for one in load_ring(path, "audit key").keys if one.id != made.id)
-    retire(path, "audit key", old.id, NOW, lambda key: signer_of([key]).verifier.text)
-    audit.use_signer(signer_of(load_ring(path, "audit key").in_use(NOW)))
-    audit.event("three", {})
-    audit.close()
-    assert verify([log], audit_verifiers(path)).is_sound
-    assert not verify([log], first).is_sound
-    assert not verify([log], both[:1]).is_sound
-    text = log.read_text("utf-8").replace('"event":"one"', '"event":"eno"')
-    log.write_text(text, "utf-8")
-    assert not verify([log], audit_verifiers(path)).is_sound
 
 
 def test_a_missing_key_is_made_private_and_stays(tmp_path):

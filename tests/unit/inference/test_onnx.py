@@ -1,6 +1,5 @@
 """Tests of the verified model artefacts."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -68,18 +67,6 @@ def test_features_that_differ_from_the_card_are_refused(models):
     """Features in another order would be scored without an error otherwise."""
     edit_manifest(models, features=list(reversed(FEATURES_13)))
     with pytest.raises(ModelError, match="disagree"):
-        load_models(models)
-
-
-def test_features_that_do_not_fit_the_model_are_refused(models):
-    """A card and manifest that agree on 12 features do not fit a model of 13."""
-    card = models / "prefix-13.card.json"
-    document = json.loads(card.read_text(encoding="utf-8"))
-    document["features"] = document["features"][:-1]
-    card.write_text(json.dumps(document), encoding="utf-8")
-    digest = hashlib.sha256(card.read_bytes()).hexdigest()
-    edit_manifest(models, features=document["features"], card_sha256=digest)
-    with pytest.raises(ModelError, match="does not take 12 features"):
         load_models(models)
 
 

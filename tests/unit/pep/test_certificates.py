@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -41,8 +42,9 @@ def _beside(signers):
 class Reverse(asyncio.Protocol):
     """Connection to a reverse listener with TLS."""
 
-    def __init__(self, tls):
+    def __init__(self, tls, *, drips=False):
         self.tls = tls
+        self.drips = drips
 
     def connection_made(self, transport):
         """Remember the transport."""
@@ -54,8 +56,9 @@ class Reverse(asyncio.Protocol):
         done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
         done.add_done_callback(lambda done: done.cancelled() or done.exception())
         hello = cast("asyncio.Protocol", self.transport.get_protocol())
-        for part in (data[1:70], data[70:]):
-            hello.data_received(part)
+        cuts = range(2, len(data)) if self.drips else (70,)
+        for start, end in pairwise((1, *cuts, len(data))):
+            hello.data_received(data[start:end])
 
 
 async def test_a_reverse_listener_signs_one_certificate_for_each_name(tmp_path, signers):
@@ -93,19 +96,6 @@ async def test_a_forward_listener_signs_beside_the_loop(tmp_path, signers):
     assert _beside(signers)
 
 
-class Dripped(Reverse):
-    """Connection whose first message comes byte by byte."""
-
-    def data_received(self, data):
-        """Give it on so."""
-        client = cast("asyncio.BufferedProtocol", asyncio.Protocol())
-        done = self.tls.begin(client, self.transport, data[:1], "127.0.0.1")
-        done.add_done_callback(lambda done: done.cancelled() or done.exception())
-        hello = cast("asyncio.Protocol", self.transport.get_protocol())
-        for byte in data[1:]:
-            hello.data_received(bytes([byte]))
-
-
 async def test_a_first_message_that_drips_is_read_a_few_times(tmp_path, monkeypatch):
     """Each read parses all of it, so a client may not have it read for every byte."""
     read = []
@@ -115,7 +105,7 @@ async def test_a_first_message_that_drips_is_read_a_few_times(tmp_path, monkeypa
 
     monkeypatch.setattr(client_tls, "parse_client_hello", parsed)
     server = await asyncio.get_running_loop().create_server(
-        lambda: Dripped(ClientTls(tmp_path, ())), "127.0.0.1", 0
+        lambda: Reverse(ClientTls(tmp_path, ()), drips=True), "127.0.0.1", 0
     )
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(b"\x16\x03\x01" + bytes(200))

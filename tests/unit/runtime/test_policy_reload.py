@@ -1,10 +1,13 @@
 """Hot reload: every change whole or not at all."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from guard.core.errors import AuditError, PolicyError
 from guard.core.metrics import ERRORS, POLICY_STALE
 from guard.runtime.policy_reload import EVENT, PolicyFiles, PolicyReloader
+from tests.guards import Lines
 
 POLICY = """version: 1
 name: {name}
@@ -16,37 +19,24 @@ rules:
 """
 
 
-class Recorder:
+class Recorder(Lines):
     """An audit log and metrics that remember."""
 
-    def __init__(self, *, broken=False):
-        self.broken = broken
-        self.events = []
+    def __init__(self):
+        super().__init__()
         self.reloads = []
         self.stale = self.policy = None
-        self.errors = []
-
-    def event(self, name, fields):
-        if self.broken:
-            raise AuditError("no space")
-        self.events.append((name, dict(fields)))
 
     def count(self, metric, *labels):
-        (self.errors if metric is ERRORS else self.reloads).append(*labels)
+        if metric is not ERRORS:
+            self.reloads.append(*labels)
 
-    def set(self, metric, value, *labels):
-        assert (metric, labels) == (POLICY_STALE, ())
+    def set(self, metric, value):
+        assert metric is POLICY_STALE
         self.stale = value
 
     def set_policy(self, policy):
         self.policy = policy.name
-
-
-class InForce:
-    """The policy in force."""
-
-    def __init__(self, policy):
-        self.policy = policy
 
 
 @pytest.fixture
@@ -60,7 +50,7 @@ def path(tmp_path):
 def running(path, recorder, keep=None):
     """Return the policy in force and what reloads it."""
     files = PolicyFiles([path], keep)
-    force = InForce(files.first())
+    force = SimpleNamespace(policy=files.first())
 
     def swap(policy):
         force.policy = policy
@@ -129,7 +119,7 @@ async def test_a_change_that_cannot_be_recorded_is_not_made(path):
     """Nobody could say later by which policy a call was judged."""
     recorder = Recorder()
     force, _, reloader = running(path, recorder)
-    recorder.broken = True
+    recorder.error = AuditError("no space")
     path.write_text(POLICY.format(name="second"), encoding="utf-8")
 
     assert await reloader.reload() == "kept"

@@ -1,6 +1,5 @@
 """The note of the label store that was seen last, and what people are told of lost labels."""
 
-import concurrent.futures
 import json
 
 import pytest
@@ -44,17 +43,6 @@ def test_a_note_that_cannot_be_read_stops_the_guard(key):
     key.with_name("label.key.redis-birth").mkdir()
     with pytest.raises(GuardError, match="cannot be read"):
         ContinuityNote(key, "redis").read()
-
-
-def test_workers_that_write_at_once_leave_one_whole_note(key):
-    """Whoever reads meanwhile reads all of one of them."""
-    note = ContinuityNote(key, "redis")
-    names = [bytes([number]) * 16 for number in range(64)]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: note.write(LastSeen(name, name[0])), names))
-    remembered = note.read()
-    assert remembered == LastSeen(names[remembered.serial], remembered.serial)
-    assert len(list(key.parent.iterdir())) == 1
 
 
 NOW = 1_700_000_000

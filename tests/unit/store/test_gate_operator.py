@@ -3,7 +3,7 @@
 import pytest
 
 from guard.core.errors import GuardError
-from guard.core.memory import GateDecision, MemoryClass, TokenState, Trust
+from guard.core.memory import GateDecision, MemoryClass, TokenState
 from guard.core.model import Identity
 from tests.staged_writes import staged_write
 
@@ -17,20 +17,6 @@ async def refused(staging):
     await staging.stage(made, "r")
     await staging.refuse(made, ("promotion_token_missing",))
     return made
-
-
-async def test_the_retry_of_a_promoted_write_is_let_through_once(staging, operator, refused, seal):
-    """The token is found by content, class and principal, and is used up by the commit."""
-    await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    retry = staged_write("c2")
-    facts = await staging.stage(retry, "r")
-
-    assert facts.tokens[MemoryClass.L2] is TokenState.VALID
-    assert await staging.commit(retry, RAISED, facts, "r") == ""
-    again = staged_write("c3")
-    facts = await staging.stage(again, "r")
-    assert facts.tokens[MemoryClass.L2] is TokenState.USED
-    assert await staging.commit(again, RAISED, facts, "r") == "promotion_token_replayed"
 
 
 @pytest.mark.parametrize(
@@ -127,19 +113,6 @@ async def test_content_that_was_altered_in_redis_cannot_be_promoted(
         await operator.promote("unknown", MemoryClass.L1, 60, "operator", seal)
 
 
-async def test_a_closed_partition_takes_nothing_until_it_is_released(staging, operator):
-    """Other partitions of the store stay open."""
-    await operator.quarantine("facts", "poisoned", "found poison", 60)
-
-    closed = await staging.stage(staged_write("c1", partition="poisoned"), "r")
-    healthy = await staging.stage(staged_write("c2", partition="healthy"), "r")
-    assert (closed.quarantined, healthy.quarantined) == (True, False)
-
-    assert await operator.release("facts", "poisoned")
-    assert not await operator.release("facts", "poisoned")
-    assert not (await staging.stage(staged_write("c3", partition="poisoned"), "r")).quarantined
-
-
 async def test_a_partition_closed_after_staging_stops_the_commit(staging, operator):
     """The commit looks again."""
     made = staged_write()
@@ -147,15 +120,3 @@ async def test_a_partition_closed_after_staging_stops_the_commit(staging, operat
     await operator.quarantine("facts", "default", "now", 60)
 
     assert await staging.commit(made, RAISED, facts, "r") == "partition_quarantined"
-
-
-async def test_only_the_operator_restores_trust(staging, operator):
-    """And is told how low it was."""
-    for i in range(3):
-        made = staged_write(f"c{i}")
-        await staging.stage(made, "r")
-        await staging.refuse(made, ("nonce_replayed",))
-
-    assert await operator.trust("principal", "p") == Trust.UNTRUSTED
-    assert await operator.restore("principal", "p") == Trust.UNTRUSTED
-    assert await operator.trust("principal", "p") == Trust.TRUSTED

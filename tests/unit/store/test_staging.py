@@ -124,13 +124,47 @@ async def test_trust_falls_and_never_rises(replicas):
     assert await _trust(replicas[1], "later") is Trust.UNTRUSTED
 
 
-async def test_the_source_is_blamed_for_what_was_read_from_it(staging):
-    """A poisoned page does not take the reader's standing, nor that of other pages."""
-    evil = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (EVIL,))
-    await _refused(staging, 4, evidence=evil)
+def came_from(*sources, certain=False):
+    """Return the evidence of a write whose text has values of these sources."""
+    kinds = frozenset({SourceType.TOOL_RESULT})
+    return SourceEvidence(kinds, Integrity.UNTRUSTED, sources, certain=certain)
 
-    assert await _trust(staging, "x", evidence=evil) is Trust.UNTRUSTED
-    assert await _trust(staging, "y", evidence=replace(evil, sources=(FINE,))) is Trust.TRUSTED
+
+@pytest.mark.parametrize(
+    ("read", "evidence", "times", "levels"),
+    [
+        pytest.param((), came_from(EVIL), 4, "UNTRUSTED TRUSTED TRUSTED", id="the text's source"),
+        pytest.param((EVIL,), None, 4, "UNTRUSTED TRUSTED TRUSTED", id="the only one read"),
+        pytest.param((EVIL, FINE), None, 4, "TRUSTED TRUSTED UNTRUSTED", id="one of several"),
+        pytest.param(
+            (EVIL,),
+            came_from(FINE),
+            1,
+            "TRUSTED TRUSTED DEGRADED",
+            id="a page that quotes another",
+        ),
+        pytest.param(
+            (FINE,),
+            came_from(EVIL, certain=True),
+            1,
+            "DEGRADED TRUSTED TRUSTED",
+            id="the proposal's source",
+        ),
+    ],
+)
+async def test_blame_is_on_the_one_source_or_on_the_reader(replicas, read, evidence, times, levels):
+    """On every guard: trust in the bad page, in the other one, and in whoever has read them."""
+    staging, other = replicas
+    await staging.read(Identity("p", "s"), frozenset(read))
+    given = {"evidence": evidence} if evidence else {}
+    await _refused(staging, times, identity=Identity("p", "s"), **given)
+    pages = [
+        await _trust(other, name, identity=Identity("z", name), evidence=came_from(source))
+        for name, source in (("evil", EVIL), ("fine", FINE))
+    ]
+
+    reader = await _trust(other, "reader", identity=Identity("p", "fresh"))
+    assert [*pages, reader] == [Trust[one] for one in levels.split()]
 
 
 @pytest.mark.parametrize("target", [MemoryClass.L3, MemoryClass.L4], ids=["same", "lower"])
@@ -162,50 +196,6 @@ async def test_without_a_token_the_state_is_none(staging):
 
     assert set(none.tokens.values()) == {TokenState.NONE}
     assert set(forged.tokens.values()) == {TokenState.OTHER}
-
-
-async def test_the_one_source_that_a_session_has_read_is_blamed(replicas):
-    """And limits every session that reads from it, on every guard; the reader stays trusted."""
-    first, second = replicas
-    await first.read(Identity("p", "s"), frozenset({EVIL}))
-    assert await _refused(first, 4, identity=Identity("p", "s")) == FALL
-
-    await second.read(Identity("q", "other"), frozenset({EVIL, FINE}))
-    assert await _trust(second, "q", identity=Identity("q", "other")) is Trust.UNTRUSTED
-    assert await _trust(second, "r", identity=Identity("p", "fresh")) is Trust.TRUSTED
-
-
-async def test_of_several_sources_none_is_blamed(staging):
-    """A poisoned page does not take the standing of the page beside it."""
-    await staging.read(Identity("p", "s"), frozenset({EVIL, FINE}))
-    await _refused(staging, 4, identity=Identity("p", "s"))
-    await staging.read(Identity("q", "s"), frozenset({FINE}))
-
-    assert await _trust(staging, "q", identity=Identity("q", "s")) is Trust.TRUSTED
-    assert await _trust(staging, "z") is Trust.UNTRUSTED
-
-
-async def test_a_page_that_quotes_another_does_not_take_its_standing(staging):
-    """Where text has a value of one source and the session has read another, neither is blamed."""
-    await staging.read(Identity("p", "s"), frozenset({EVIL}))
-    quoting = SourceEvidence(frozenset({SourceType.TOOL_RESULT}), Integrity.UNTRUSTED, (FINE,))
-    await _refused(staging, 1, "suspicious_content", evidence=quoting)
-
-    alone = await _trust(staging, "alone", identity=Identity("q", "s"), evidence=quoting)
-    assert alone is Trust.TRUSTED
-    assert await _trust(staging, "reader") is Trust.DEGRADED
-
-
-async def test_the_source_of_a_proposal_is_blamed_whatever_else_was_read(staging):
-    """What one result proposes was written by nobody else."""
-    await staging.read(Identity("p", "s"), frozenset({FINE}))
-    kinds = frozenset({SourceType.TOOL_RESULT})
-    evidence = SourceEvidence(kinds, Integrity.UNTRUSTED, (EVIL,), certain=True)
-    await _refused(staging, 1, evidence=evidence)
-
-    again = await _trust(staging, "again", evidence=evidence, identity=Identity("z", "z"))
-    assert again is Trust.DEGRADED
-    assert await _trust(staging, "reader") is Trust.TRUSTED
 
 
 @pytest.mark.parametrize(

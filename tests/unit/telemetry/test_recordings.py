@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from guard import Guard
-from guard.core import metrics
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, InputError
 from guard.core.model import Identity, Role, ToolCall
@@ -16,21 +15,11 @@ from guard.core.policy import Action, Mode, Verdict
 from guard.replay.traces import Run, Selection, as_runs
 from guard.telemetry import recordings
 from guard.telemetry.recordings import Limits, RecordingReader, RecordingWriter
+from tests.guards import Counts
 
 KEY = b"k" * 32
 WHO = Identity("alice", "s1")
 ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
-
-
-class Counts(metrics.Metrics):
-    """Counts by name."""
-
-    def __init__(self):
-        self.counted = []
-
-    def count(self, metric, *labels):
-        """Count one."""
-        self.counted.append((metric.name, *labels))
 
 
 def call(number, **changed):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from guard.extensions.graph_memory.audit import LARGEST, Certificate, exposure
+from guard.extensions.graph_memory.audit import Certificate, exposure
 from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 
@@ -49,7 +49,7 @@ def test_no_edges_at_all_leave_more_than_the_certificate_says():
     """Every choice of a few edges in a small graph, one after the other."""
     rng = np.random.default_rng(3)
     pairs = list(itertools.combinations(range(8), 2))
-    for number in range(12):
+    for number in range(4):
         ends = rng.integers(0, 8, (14, 2)).astype(np.int32)
         made = Graph(8, np.arange(4, 8), ends[:, 0], ends[:, 1], rng.uniform(5, 80, 14))
         asked, selector = Recall({int(ends[0, 0]): 1.0, number % 4: 1.0}), PageRank()
@@ -66,21 +66,3 @@ def test_no_edges_at_all_leave_more_than_the_certificate_says():
                 after = selector.scores(made.joined(one, two, [1.0] * budget), asked)
                 assert after[first] - after[rival] >= bound - 1e-9
                 assert (after <= most + 1e-9).all()
-
-
-def test_a_seed_that_is_an_item_keeps_its_floor():
-    """Half of its reset is out of any edge's reach."""
-    found = exposure(PageRank(), graph(), Recall({2: 1.0}))
-    assert found.floor == pytest.approx(0.5)
-    assert found.capture == pytest.approx(1 / 3)
-    assert found.flipped is None
-    assert LARGEST >= 32
-
-
-def test_one_whose_writers_join_entities_alone_needs_more():
-    """Edges between entities reach an item by one step more."""
-    asked = Recall({0: 1.0})
-    direct = exposure(PageRank(), graph(5.0), asked).flipped
-    through = exposure(PageRank(), graph(5.0), asked, entities_only=True).flipped
-    assert direct is not None
-    assert through is None or through >= direct

@@ -127,12 +127,6 @@ def test_an_edge_whose_weight_is_none_is_in_no_graph(weight, by):
     assert made.ignored == 1
 
 
-def test_without_strangers_there_is_one_graph():
-    """Nothing to replay."""
-    made = ledger(edge("a", "b"))
-    assert made.authentic is made.full
-
-
 def test_who_wrote_what_does_not_count_is_known():
     """Newest first, and the graph without it."""
     other = Writer("other", label=Integrity.ADVISORY)

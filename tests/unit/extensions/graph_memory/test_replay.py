@@ -18,18 +18,7 @@ def graph(edges):
 
 
 CLEAN = [(0, 2), (1, 2), (2, 4), (1, 3), (3, 5)]
-ATTACK = [(0, 3), (1, 3), (0, 3), (1, 3), (0, 3), (1, 3)]
 ASKED = Recall({0: 1.0, 1: 1.0})
-
-
-def test_six_edges_move_an_item_up_and_it_no_longer_stands():
-    """The item that comes first through edges of a stranger vouches for nothing; the other does."""
-    found = replay(PageRank(), graph([*CLEAN, *ATTACK]), graph(CLEAN), ASKED)
-    assert found.served == (5, 4)
-    assert found.authentic == (4, 5)
-    assert found.faithful
-    assert standing(found.places) == (False, True)
-    assert not found.vouches(0)
 
 
 def test_an_order_that_the_replica_does_not_make_is_not_faithful():

@@ -1,7 +1,5 @@
 """Saves are judged after commit; a finding asks before a send, and withholds only where it may."""
 
-import asyncio
-
 import pytest
 
 from guard.core.mappings import DetectionSettings
@@ -15,10 +13,7 @@ from guard.operations.detection import Model, Watch
 from guard.operations.incidents import Given
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import Grant
-from guard.settings import policies_directory
-from tests.guards import guard_on
 from tests.unit.extensions.propagation.test_incidents import HONEST, NOW, POISON, shown
-from tests.unit.provenance.agents import Agent
 
 ASKS = DetectionSettings(withholds=False, threshold=0.5)
 WITHHOLDS = DetectionSettings(withholds=True, threshold=0.5)
@@ -66,21 +61,6 @@ async def test_a_finding_asks_before_what_follows_is_sent(agent, store, seal):
     assert (await bob.send(["ops@partner.test"], body=body)).action is Action.ALLOW
 
 
-async def test_without_the_section_nothing_is_asked(store, seal, policy_from):
-    """The switch is the policy's: a finding of a watch that runs anyway changes no verdict."""
-    from tests.unit.provenance.agents import POLICY
-
-    agent = Agent(guard_on(store, policy_from(POLICY + "propagation: {events: 1000}\n")))
-    await poison(agent)
-    done = await watch(store, seal).round(NOW)
-    bob = agent.as_principal("bob").in_session("b")
-    await bob.say("Tell ops@partner.test what we do with reports")
-    sent = await bob.send(["ops@partner.test"], body="forward them to drop@evil.test")
-
-    assert len(done.findings) == 1
-    assert sent.action is Action.ALLOW
-
-
 async def test_a_cleared_finding_asks_no_more(agent, store, seal):
     """Nor do items that a person has cleared come back when the detector starts anew."""
     await poison(agent)
@@ -114,35 +94,6 @@ async def test_a_detector_that_was_away_catches_up(agent, store, seal, operator)
     assert (await watch(store, seal).round(NOW)).saves == 0
     _, scope = await operator.scope(incident.id)
     assert scope.unknown == {}
-
-
-async def test_without_a_detector_nothing_is_missing_from_the_scope(agent, operator):
-    """Where none ever ran, nobody said that anything would be judged."""
-    await poison(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    _, scope = await operator.scope(incident.id)
-
-    assert scope.unknown == {}
-
-
-async def test_no_write_waits_for_the_detector(agent, store, seal):
-    """Saves are committed while a round cannot end; it judges them once it can."""
-    release, entered = asyncio.Event(), asyncio.Event()
-
-    class Slow(Watch):
-        async def _recognised(self, events):
-            entered.set()
-            await release.wait()
-            return {}
-
-    slow = asyncio.create_task(Slow(store, seal, ASKS).round(NOW))
-    await entered.wait()
-    saved = await (await poison(agent)).call("save", {"key": "more", "value": HONEST}, "ok")
-    assert saved.action is Action.ALLOW
-    assert not slow.done()
-    release.set()
-    await slow
-    assert (await watch(store, seal).round(NOW)).saves == 3
 
 
 async def calibrated(store, seal, **given):
@@ -248,29 +199,6 @@ def event(number, *, principal=b"p" * 8, what=EventKind.SAVE, label=Integrity.AD
     )
 
 
-def test_each_term_of_credibility_counts():
-    """An odd structure, work that was asked about, a contradiction of what was good."""
-    values = (b"v" * 12,)
-
-    def score(before, last):
-        detector = PoisoningDetector(0.5)
-        for one in before:
-            detector.judge(one)
-        detector.threshold = 0.0
-        return detector.judge(last).probability
-
-    usual = [event(n) for n in range(30)]
-    base = score(usual, event(99))
-    assert score(usual, event(99, tool="other")) > base
-    asked = [event(100 + n, what=EventKind.ASKED) for n in range(30)]
-    assert score([*usual, *asked], event(99)) > base
-    good = event(98, place=b"i" * 12, runs=(b"abcdef",), label=Integrity.TRUSTED)
-    other = event(99, place=b"i" * 12, runs=(b"uvwxyz",))
-    assert score([*usual, good], other) > score([*usual, good], event(99, runs=(b"uvwxyz",)))
-    outsider = event(99, label=Integrity.UNTRUSTED, values=values)
-    assert score(usual, outsider) > score(usual, event(99, label=Integrity.UNTRUSTED)) + 0.3
-
-
 def test_what_follows_from_a_finding_is_one():
     """By confirmed edges only; a resemblance or an exposure follows from nothing."""
     detector = PoisoningDetector(0.5)
@@ -281,12 +209,3 @@ def test_what_follows_from_a_finding_is_one():
 
     assert copy.follows == bad.node
     assert alike is None
-
-
-def test_the_detector_ships_off():
-    """On real text it does not beat the rule (`text_gain`): one example alone switches it on."""
-    shipped = sorted(policies_directory().rglob("*.yaml"))
-
-    assert shipped
-    found = [one.name for one in shipped if "detection:" in one.read_text("utf-8")]
-    assert found == ["multi_agent.yaml"]

@@ -1,7 +1,6 @@
 """Reach, its way back, exposure and the cut, on graphs whose answer is known."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,14 +69,6 @@ def test_an_event_is_read_as_it_was_written():
     )
 
     assert unpack_event(pack_event(made)) == made
-
-
-def test_reach_follows_edges_and_counts_hops():
-    """A chain with a branch: everything below the root, at its shortest distance."""
-    graph = Graph([event(0), event(1, [0]), event(2, [1]), event(3, [0, 2]), event(4)])
-
-    assert numbers(graph.reach([0])) == {0: 0, 1: 1, 2: 2, 3: 1}
-    assert numbers(graph.reach([2], up=True)) == {2: 0, 1: 1, 0: 2}
 
 
 def test_a_node_behind_resemblance_is_likely_unless_a_sure_path_leads_there():
@@ -153,11 +144,3 @@ def test_reach_over_arrays_is_breadth_first_search(edges, roots):
     )
 
     assert {n: int(h) for n, h in enumerate(hops) if h >= 0} == expected
-
-
-@pytest.mark.parametrize("roots", [[], [0]])
-def test_an_empty_graph_reaches_nothing_else(roots):
-    """No events, or one."""
-    graph = Graph([event(0)] if roots else [])
-
-    assert len(graph.reach(roots)) == len(roots)

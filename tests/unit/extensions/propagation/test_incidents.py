@@ -8,7 +8,7 @@ import pytest
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
 from guard.core.labels import LabelLookup
-from guard.core.memory import MemoryClass, TokenState
+from guard.core.memory import MemoryClass
 from guard.core.model import Identity, Integrity
 from guard.core.policy import Action, StateLimits
 from guard.extensions.propagation.containment import contained_set
@@ -128,31 +128,48 @@ async def test_a_new_copy_is_caught_on_write(agent, operator):
 
 
 async def test_what_followed_falls_and_undo_restores_every_field(agent, operator, store, seal):
-    """Labels, remembered receivers, grants and trust are lowered by containing, and undone."""
+    """Items, receivers, a grant, a promotion token and the trust in a source fall and return."""
     labels = LabelOperator(store, seal, StateLimits())
+    staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
+    source = MemoryKeys(store.namespace, "default").source(source_mark(SPY))
+    await store.client.execute("HSET", source, "level", b"1")
+    content = json.dumps({"key": "rule", "value": POISON})
+    refused = staged_write(
+        "held", content=content, texts=(POISON,), digest=content_digest("save", content)
+    )
+    await staging.stage(refused, "r")
+    await staging.refuse(refused, ("promotion_token_missing",))
+    gate = GateOperator(store.client, namespace=store.namespace)
+    await gate.promote("held", MemoryClass.L2, 600, "operator", seal)
     bob = agent.as_principal("bob").in_session("sends")
     await bob.say("Send the report to drop@evil.test")
-    await spread(agent)
+    mail = [{"id": "m", "from": SPY, "subject": "s", "text": POISON}]
+    await play(agent, [("inbox", {}, mail), ("save", {"key": "rule", "value": POISON}, "ok")])
+    copy = {"key": "copy", "value": f"{POISON} via new@other.test"}
+    await agent.as_principal("carol").call("save", copy, "ok")
     await bob.send(["drop@evil.test"])
     asked = agent.as_principal("frank")
-    _, verdict = await asked.ask("send", {"to": ["new@evil.test"], "body": SUMMARY})
-    assert verdict.action in {Action.ASK, Action.BLOCK}
+    classified, verdict = await asked.ask("send", {"to": ["new@other.test"], "body": "b"})
+    assert verdict.action is Action.ASK
+    await labels.approve(classified.call.id, agent.at, Grant())
+    assert await labels.waiting() == []
     before = await stored_state(store)
     assert len(await labels.established()) == 1
 
     incident = await contain_rule(operator)
     [step] = incident.steps
 
-    assert step.state == DONE
-    assert step.conflicts == 0
-    assert {"item", "established"} <= step.changes.keys()
+    assert (step.state, step.conflicts) == (DONE, 0)
+    assert {"item", "established", "grant", "token", "trust"} <= step.changes.keys()
     assert await labels.established() == []
     held = await labels.lookup("drop@evil.test", NOW)
     assert {one.record.label for one in held["mail:drop@evil.test"]} == {Integrity.UNTRUSTED}
+    assert await store.client.execute("HGET", source, "level") == b"2"
     assert differences(before, await stored_state(store))
 
     assert (await operator.undo(incident.id, step.number, NOW, "op")).steps[0].state == UNDONE
     assert differences(before, await stored_state(store)) == []
+    assert (await asked.send(["new@other.test"], body="b")).action is Action.ALLOW
 
 
 async def test_items_and_values_that_nobody_doubted_are_untrusted_once_contained(
@@ -190,45 +207,6 @@ async def label_of(store, seal, key):
     area = LabelSets(StateLimits()).memory("default", mark)
     [raw] = await store.look_up(Identity("", ""), LabelLookup(area, (mark + ITEM,)))
     return seal.read(area, mark + ITEM, raw).label
-
-
-async def test_the_source_of_the_roots_is_trusted_no_more(agent, operator, store):
-    """What the gate had trusted because of who sent it; another source stays as it is."""
-    keys = MemoryKeys(store.namespace, "default")
-    for source in (SPY, "pat@partner.test"):
-        await store.client.execute("HSET", keys.source(source_mark(source)), "level", b"1")
-    await agent.call("inbox", {}, [{"id": "m", "from": SPY, "subject": "s", "text": POISON}])
-    await agent.call("save", {"key": "rule", "value": POISON}, "ok")
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-
-    async def levels():
-        return [
-            await store.client.execute("HGET", keys.source(source_mark(one)), "level")
-            for one in (SPY, "pat@partner.test")
-        ]
-
-    assert (await operator.contain(incident.id, NOW, "op")).steps[0].changes["trust"] == 1
-    assert await levels() == [b"2", b"1"]
-    await operator.undo(incident.id, 1, NOW, "op")
-    assert await levels() == [b"1", b"1"]
-
-
-async def test_a_grant_for_a_reached_send_is_taken_back(agent, operator, store, seal):
-    """What a person allowed before knowing better does not go out."""
-    await agent.call("save", {"key": "rule", "value": f"{POISON} via new@other.test"}, "ok")
-    asker = agent.as_principal("frank").in_session("f")
-    classified, verdict = await asker.ask("send", {"to": ["new@other.test"], "body": "b"})
-    assert verdict.action is Action.ASK
-    labels = LabelOperator(store, seal, StateLimits())
-    await labels.approve(classified.call.id, agent.at, Grant())
-    incident = await contain_rule(operator)
-    again = await asker.send(["new@other.test"], body="b")
-
-    assert incident.steps[0].changes["grant"] == 1
-    assert not again.action.forwards
-
-    await operator.undo(incident.id, 1, NOW, "op")
-    assert (await asker.send(["new@other.test"])).action is Action.ALLOW
 
 
 async def test_values_of_others_do_not_withhold_them(agent, operator):
@@ -280,23 +258,6 @@ async def test_a_step_that_was_cut_short_is_finished(point, agent, store, seal):
     else:
         await alive.undo(incident.id, number, NOW, "op")
     assert differences(before, await stored_state(store)) == []
-
-
-async def test_of_two_operators_one_is_told(agent, store, seal):
-    """A record is only replaced as it was read."""
-    await spread(agent)
-    first = IncidentOperator(store, seal)
-    incident = await first.open(Given(item="rule", store="facts"), NOW, "op")
-    second = IncidentOperator(store, seal)
-
-    class Interrupted(IncidentOperator):
-        async def _change_step(self, incident, step, at, by):
-            await second.contain(incident.id, NOW, "other")
-            return await super()._change_step(incident, step, at, by)
-
-    with pytest.raises(GuardError, match="somebody else"):
-        await Interrupted(store, seal).contain(incident.id, NOW, "op")
-    assert [step.by for step in (await first.incident(incident.id)).steps] == ["other"]
 
 
 async def test_who_came_too_late_leaves_the_journal_alone(agent, store, seal):
@@ -391,30 +352,6 @@ async def test_a_closed_incident_takes_no_more_steps(agent, contained, operator)
     await play(agent, [back("rule", POISON, "block")])
 
 
-async def test_a_promotion_token_for_a_contained_text_is_spent(agent, operator, store, seal):
-    """What a person let into a class before knowing better can no longer be promoted."""
-    staging = RedisStaging(store.client, namespace=store.namespace, seal=seal)
-    gate = GateOperator(store.client, namespace=store.namespace)
-    content = json.dumps({"key": "rule", "value": POISON})
-    refused = staged_write(
-        "held", content=content, texts=(POISON,), digest=content_digest("save", content)
-    )
-    await staging.stage(refused, "r")
-    await staging.refuse(refused, ("promotion_token_missing",))
-    await gate.promote("held", MemoryClass.L2, 600, "operator", seal)
-    await spread(agent)
-    incident = await contain_rule(operator)
-    again = replace(refused, id="again", nonce="again")
-    facts = await staging.stage(again, "r")
-
-    assert incident.steps[0].changes["token"] == 1
-    assert facts.tokens[MemoryClass.L2] is TokenState.USED
-
-    await operator.undo(incident.id, 1, NOW, "op")
-    facts = await staging.stage(replace(refused, id="third", nonce="third"), "r")
-    assert facts.tokens[MemoryClass.L2] is TokenState.VALID
-
-
 async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, operator, store):
     """Undoing one leaves what the other contains; undoing that as well restores everything."""
     await spread(agent)
@@ -434,29 +371,6 @@ async def test_what_two_incidents_contain_is_released_by_undoing_both(agent, ope
     for step in reversed((await operator.incident(second.id)).steps):
         await operator.undo(second.id, step.number, NOW, "op")
     assert differences(before, await stored_state(store)) == []
-
-
-async def test_a_flood_of_near_duplicates_is_reached_and_frames_nobody(agent, operator):
-    """Each copy differs by a word; all are withheld, and an honest item among them is not."""
-    await spread(agent)
-    eve = agent.as_principal("eve")
-    copies = {f"copy{n}": POISON.replace("finance team", f"finance team{n}") for n in range(60)}
-    for place, (key, text) in enumerate(copies.items()):
-        await eve.call("save", {"key": key, "value": text}, "ok")
-        if place == 30:
-            honest = HONEST.replace("tuesday", "friday")
-            await agent.as_principal("carol").call("save", {"key": "late", "value": honest}, "ok")
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    _, scope = await operator.scope(incident.id)
-    contained = await operator.contain(incident.id, NOW, "op")
-    erin = agent.as_principal("erin")
-
-    assert len(scope.items) == 2 + len(copies)
-    assert contained.steps[0].conflicts == 0
-    for key in ("copy0", "copy30", "copy59"):
-        assert (await shown(erin, key, copies[key])).action is Action.BLOCK
-    assert await shown(erin, "late", honest) is None
-    assert await shown(erin, "meeting", HONEST) is None
 
 
 async def test_what_came_into_the_store_around_the_guard_is_known_by_what_it_says(
@@ -513,20 +427,3 @@ async def test_a_reworded_copy_is_contained_by_derivation_alone(agent, operator,
         verdict = await shown(reader, key, text)
         assert (verdict is not None) is (tier is Tier.EXPOSED), key
     assert await shown(reader, "meeting", HONEST) is None
-
-
-async def test_nothing_is_exposed_by_what_a_person_has_cleared(agent, operator):
-    """A released item, and what was written after a recall of it alone, is not contained again."""
-    await reworded(agent)
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    _, scope = await operator.scope(incident.id, exposed=True)
-    exposed = {one.event.node for one in scope.items if one.reached.tier is Tier.EXPOSED}
-    assert len(exposed) == len(REWORDED) + 1
-    await operator.contain(incident.id, NOW, "op", Tier.EXPOSED)
-    paraphrase = min(
-        (one for one in scope.items if one.event.node in exposed), key=lambda one: one.event.at
-    )
-    await operator.release(incident.id, [paraphrase.event.node.hex()], NOW, "op")
-    _, scope = await operator.scope(incident.id, exposed=True)
-    left = {one.event.node for one in scope.items if one.reached.tier is Tier.EXPOSED}
-    assert len(left) == len(exposed) - 2

@@ -6,15 +6,12 @@ import pytest
 
 from guard.core.errors import GuardError
 from guard.extensions.propagation.graph import SAVED
-from guard.extensions.propagation.incident import DONE
 from guard.extensions.propagation.repair import RESTORE, RESTORED
 from guard.operations.incidents import WRITING, Given, IncidentOperator
-from lab.propagation.stored_state import differences, stored_state
 from tests.unit.extensions.propagation.test_incidents import (
     HONEST,
     NOW,
     KilledError,
-    contain_rule,
     die_at,
     spread,
 )
@@ -24,24 +21,6 @@ from tests.unit.extensions.propagation.test_incidents import (
 def sections():
     """Return what keeps the texts of saves."""
     return "propagation: {events: 1000, versions: 100}\n"
-
-
-@pytest.mark.parametrize("point", ["planned", "changed", "epoch"])
-async def test_a_killed_release_is_finished(point, agent, operator, store, seal):
-    """It is on record as done, and can be undone."""
-    await spread(agent)
-    incident = await contain_rule(operator)
-    held = await stored_state(store)
-    node = min(await operator.contained())[1:].hex()
-    dying = IncidentOperator(store, seal, reached=die_at(point))
-    with pytest.raises(KilledError):
-        await dying.release(incident.id, [node], NOW, "op")
-
-    step = (await operator.contain(incident.id, NOW, "op")).steps[-1]
-    assert (step.kind, step.state) == ("release", DONE)
-    assert len(await operator.contained()) == 1
-    await operator.undo(incident.id, step.number, NOW, "op")
-    assert differences(held, await stored_state(store)) == []
 
 
 async def repaired(operator, incident, agent, at=NOW):

@@ -128,15 +128,6 @@ async def test_what_a_memory_holds_is_the_text_of_a_save_or_none(entry, is_read,
     assert found.action == ("pick" if is_read else "withhold")
 
 
-async def test_without_a_good_version_it_stays_withheld_or_a_person_picks(agent, operator):
-    """Nothing is made up."""
-    await spread(agent)
-    found, _ = await operator.proposals(await contained(operator, value="drop@evil.test"))
-
-    assert {one.action for one in found} <= {"withhold", "pick"}
-    assert all(one.version is None for one in found)
-
-
 async def test_texts_are_enciphered_and_bounded(agent, store, seal, graph):
     """Nobody reads them in the store, and altered ones are not given out."""
     await spread(agent)
@@ -213,57 +204,6 @@ async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator)
     assert written == [("save", {"key": "rule", "value": HONEST})]
 
 
-async def test_after_a_repair_new_items_hardly_follow_from_the_contained_version(agent, operator):
-    """What was made of it before stays confirmed; what names its key afterwards is likely."""
-    await agent.call("save", {"key": "rule-7", "value": POISON}, "ok")
-    bob = agent.as_principal("bob")
-    await bob.call("save", {"key": "early", "value": "as rule-7 says we go on"}, "ok")
-    incident = await contained(operator, item="rule-7", store="facts")
-    await agent.in_session("anew").call("save", {"key": "rule-7", "value": HONEST}, "ok")
-    found, texts = await operator.proposals(incident)
-    outcomes = [
-        await operator.repair(incident, one, (texts, b""), fail, NOW, "op") for one in found
-    ]
-    assert sorted(outcomes) == ["restored", "withhold"]
-    done = await operator.incident(incident)
-    later = {"key": "late", "value": "as rule-7 says we meet on monday"}
-    await bob.in_session("later").call("save", later, "ok", at=NOW + 100)
-
-    async def by_time():
-        _, scope = await operator.scope(incident)
-        return {item.event.at > NOW: item.reached.tier for item in scope.items if item.reached.hops}
-
-    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.LIKELY}
-    await operator.undo(incident, done.steps[-1].number, NOW, "op")
-    assert await by_time() == {False: Tier.CONFIRMED, True: Tier.CONFIRMED}
-
-
-async def test_a_likely_item_is_offered_once_the_window_has_passed(agent, operator):
-    """Nothing followed from it in the last events of the log; before that it is not offered."""
-    await spread(agent)
-    dave = agent.as_principal("dave").in_session("d")
-    await dave.call("recall", {"key": "rule"}, POISON)
-    loose = (
-        "test they reports evil monitor external have anybody before read forwarded finance "
-        "drop else team"
-    )
-    await dave.call("save", {"key": "loose", "value": loose}, "ok")
-    incident = await operator.open(Given(item="rule", store="facts"), NOW, "op")
-    contained = await operator.contain(incident.id, NOW, "op", Tier.LIKELY)
-    _, scope = await operator.scope(incident.id)
-    likely = [i.event.node.hex() for i in scope.items if i.reached.tier is Tier.LIKELY]
-    assert likely
-    assert set(likely) <= set(contained.steps[0].nodes)
-    assert await operator.offered(incident.id, window=3) == []
-
-    for number in range(3):
-        text = f"the office number {number} is on the second floor of the building"
-        await agent.call("save", {"key": f"n{number}", "value": text}, "ok", at=NOW + 60)
-    offered = await operator.offered(incident.id, window=3)
-    assert [event.node.hex() for event, _ in offered] == likely
-    assert await operator.offered(incident.id, window=4) == []
-
-
 async def exported(agent, operator):
     """Return a graph, a scope and the exported document of an incident."""
     await spread(agent)
@@ -284,24 +224,18 @@ async def test_json_is_signed_and_names_no_text(agent, operator, seal):
     assert document["tags"] == {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 
 
-async def test_csv_has_a_line_for_each_and_no_formula(agent, operator):
-    """Spreadsheets take nothing in it for a formula."""
-    *_, document = await exported(agent, operator)
+async def test_a_spreadsheet_and_a_reader_of_graphs_get_what_was_reached(agent, operator):
+    """Nothing in the lines is taken for a formula."""
+    graph, scope, document = await exported(agent, operator)
     document["scope"]["items"][0]["tool"] = "=HYPERLINK()"
     rows = list(csv.DictReader(io.StringIO(as_csv(document))))
-
-    assert len(rows) == len(document["scope"]["items"])
-    assert rows[0]["tool"] == "'=HYPERLINK()"
-
-
-async def test_graphml_has_the_nodes_and_edges(agent, operator):
-    """A reader of graphs gets the reached part of it."""
-    graph, scope, _ = await exported(agent, operator)
     root = ET.fromstring(as_graphml(graph, scope))
     space = "{http://graphml.graphdrawing.org/xmlns}"
 
-    assert len(root.findall(f"{space}graph/{space}node")) == 2
-    assert len(root.findall(f"{space}graph/{space}edge")) == 1
+    assert len(rows) == len(document["scope"]["items"])
+    assert rows[0]["tool"] == "'=HYPERLINK()"
+    counts = [len(root.findall(f"{space}graph/{space}{kind}")) for kind in ("node", "edge")]
+    assert counts == [2, 1]
 
 
 async def test_stix_is_read_back_by_its_library(agent, operator):

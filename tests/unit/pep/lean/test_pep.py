@@ -2,19 +2,19 @@
 
 import asyncio
 import threading
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from guard.core.errors import AuditError
-from guard.core.metrics import Metrics
+from guard.core.metrics import ERRORS, REFUSALS, Metrics
 from guard.pep.lean.connections import ClientConnection
 from guard.pep.lean.pep import LeanPep
 from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.pipeline.exchange import ADDRESSES, RefusedConnections
 from guard.settings import Listener
+from tests.guards import Counts, Lines, until
 
 
 class Client:
@@ -32,36 +32,22 @@ class Client:
         self.aborted = True
 
 
-class Counted(Metrics):
-    """Counts events by metric and labels."""
+class Audit(Lines):
+    """Knows by which threads lines were written."""
 
     def __init__(self):
-        self.counts = Counter()
-
-    def count(self, metric, *labels):
-        """Count an event."""
-        self.counts[metric.name, *labels] += 1
-
-
-class Audit:
-    """Keeps lines, and by which thread each was written; fails as long as it is told to."""
-
-    def __init__(self):
-        self.lines = []
+        super().__init__()
         self.threads = set()
-        self.fails = False
 
     def event(self, name, fields):
         """Keep a line."""
-        if self.fails:
-            raise AuditError("the disk is full")
-        self.lines.append((name, fields))
+        super().event(name, fields)
         self.threads.add(threading.get_ident())
 
 
 @pytest.fixture(name="noted")
 def _noted():
-    return Audit(), Counted()
+    return Audit(), Counts()
 
 
 @pytest.fixture(name="pep")
@@ -83,7 +69,7 @@ def _made(noted, **options):
     return LeanPep(enforcement, Metrics(), [], Inbound(**options))
 
 
-REFUSED = ("guard_refusals_total", "overloaded")
+REFUSED = (REFUSALS, "overloaded")
 
 
 async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_one_line(
@@ -96,18 +82,18 @@ async def test_beyond_the_limit_connections_are_refused_counted_and_recorded_in_
     assert not any(pep.admits(Client(100.0, is_idle=True)) for _ in range(500))
     assert not any(one.aborted for one in busy)
     audit, counted = noted
-    assert counted.counts[REFUSED] == 500
-    assert audit.lines == [], "nothing is written while connections come"
+    assert counted.counted.count(REFUSED) == 500
+    assert audit.events == [], "nothing is written while connections come"
     summary = pep._enforcement.refused_connections
-    audit.fails = True
+    audit.error = AuditError("the disk is full")
     await summary.write()
-    audit.fails = False
+    audit.error = None
     await summary.write()
     await summary.write()
     line = {"server": "127.0.0.1:8080", "code": "overloaded", "action": "block", "count": 500}
-    assert audit.lines == [("guard.connections_refused", line)]
+    assert audit.events == [("guard.connections_refused", line)]
     assert threading.get_ident() not in audit.threads
-    assert counted.counts["guard_errors_total", "audit"] == 1
+    assert counted.counted.count((ERRORS, "audit")) == 1
     pep.closed(busy[0])
     assert pep.admits(Client(100.0, is_idle=True))
 
@@ -121,8 +107,8 @@ async def test_the_lines_about_refused_connections_are_bounded_by_address(
     for number in range(10 * ADDRESSES):
         summary.add(f"[::{number:x}]:80")
     await summary.write()
-    assert len(audit.lines) == ADDRESSES + 1
-    assert sum(fields["count"] for _, fields in audit.lines) == 10 * ADDRESSES
+    assert len(audit.events) == ADDRESSES + 1
+    assert sum(fields["count"] for _, fields in audit.events) == 10 * ADDRESSES
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"])
@@ -145,8 +131,7 @@ async def test_connections_without_a_request_do_not_hold_up_the_end(noted, monke
     if sent:
         assert await reader.readexactly(4) == b"done"
     async with asyncio.timeout(60):
-        while not (pep._clients and all(one.is_idle for one in pep._clients)):  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0)
+        await until(lambda: pep._clients and all(one.is_idle for one in pep._clients))
         await pep.drain(3600)
         assert await reader.read() == b""
     writer.close()

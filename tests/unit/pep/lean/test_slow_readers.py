@@ -15,6 +15,7 @@ from guard.pep.lean.pep import LeanPep
 from guard.pep.lean.upstream_requests import Inbound
 from guard.pipeline.admission import Limits
 from guard.settings import Listener
+from tests.guards import until
 
 STREAM = ("127.0.0.1:8080", "alice", "one")
 MESSAGE = b"x" * 8192
@@ -36,12 +37,6 @@ class Counted(metrics.Metrics):
         """Count an event."""
         if metric is metrics.SLOW_CLIENTS:
             self.slow[labels[0]] += 1
-
-
-async def _until(holds):
-    async with asyncio.timeout(_PATIENCE):
-        while not holds():  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0)
 
 
 class Stage:
@@ -94,7 +89,7 @@ class Stage:
             own.setblocking(False)
             before = len(self.clients)
             await loop.sock_connect(own, place.getsockname())
-            await _until(
+            await until(
                 lambda: len(self.clients) > before and self.clients[-1] in self.pep._clients
             )
             try:
@@ -130,34 +125,9 @@ async def test_messages_into_a_stream_that_nobody_reads_are_bounded_and_end_it()
         assert sent < MANY
         assert 0 < most <= STREAMED + len(MESSAGE)
         assert stage.metrics.slow == {"stream": 1}
-        await _until(lambda: client.is_lost)
+        await until(lambda: client.is_lost)
         assert not stage.pep._send_into(STREAM, MESSAGE), "it is open no longer"
         assert stage.pep.budget.total == 0
-
-
-async def test_a_client_is_not_read_while_it_does_not_read():
-    """Requests whose answers nobody takes are not served one after the other."""
-
-    async def answers(client):
-        await client.write(MESSAGE * 64)
-
-    stage = Stage(answers=answers)
-    async with stage.client() as own:
-        [client] = stage.clients
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(own, REQUEST)
-        await _until(lambda: stage.waiting(client) > 0)
-        assert not client.transport.is_reading()
-        await loop.sock_sendall(own, REQUEST * 64)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert stage.served == 1
-        assert stage.pep.budget.owned("alice") >= stage.waiting(client)
-
-        async with asyncio.timeout(_PATIENCE):
-            while stage.served < 3:
-                await loop.sock_recv(own, 65536)
-        assert not stage.metrics.slow
 
 
 async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_path):
@@ -176,12 +146,12 @@ async def test_over_tls_what_waits_is_counted_and_the_client_is_not_read(tmp_pat
         )
         writer.write(REQUEST)
         [client] = stage.clients
-        await _until(lambda: stage.waiting(client) > 0)
+        await until(lambda: stage.waiting(client) > 0)
 
         assert not client.transport.is_reading()
         assert stage.pep.budget.owned("alice") >= stage.waiting(client)
         assert await reader.readexactly(size) == bytes(size)
-        await _until(lambda: stage.pep.budget.total == 0)
+        await until(lambda: stage.pep.budget.total == 0)
         assert client.transport.is_reading()
         writer.close()
 
@@ -199,13 +169,13 @@ async def test_what_waits_for_clients_counts_and_who_holds_too_much_is_closed():
         for number in range(1, 9):
             own = await stack.enter_async_context(stage.client())
             await loop.sock_sendall(own, REQUEST)
-            await _until(lambda n=number: stage.served == n)
+            await until(lambda n=number: stage.served == n)
             assert stage.pep.budget.owned("alice") <= limit - limit // 8
         closed = stage.metrics.slow["no_room"]
         assert closed > 0
         other = await stack.enter_async_context(stage.client("bob"))
         await loop.sock_sendall(other, REQUEST)
-        await _until(lambda: stage.pep.budget.owned("bob") > 0)
+        await until(lambda: stage.pep.budget.owned("bob") > 0)
         assert stage.metrics.slow == {"no_room": closed}
         assert sum(map(stage.waiting, stage.clients)) <= stage.pep.budget.total <= limit
 
@@ -222,7 +192,7 @@ async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads
         loop = asyncio.get_running_loop()
         for one in (own, stuck):
             await loop.sock_sendall(one, REQUEST)
-        await _until(lambda: min(map(stage.waiting, stage.clients)) > 0)
+        await until(lambda: min(map(stage.waiting, stage.clients)) > 0)
         now = loop.time()
         stage.pep.sweep(now)
         held = stage.waiting(reads)
@@ -230,7 +200,7 @@ async def test_a_client_that_reads_nothing_for_long_is_closed_and_one_that_reads
             while stage.waiting(reads) >= held:
                 await loop.sock_recv(own, 65536)
         stage.pep.sweep(now + STALL_SECONDS)
-        await _until(lambda: stays.is_lost)
+        await until(lambda: stays.is_lost)
 
         assert not reads.is_lost
         assert stage.metrics.slow == {"stalled": 1}

@@ -15,7 +15,6 @@ from guard.pep.mitm import forward
 from guard.pep.mitm.forward import NOT_CONNECTED, ForwardAddon
 from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpReply
-from guard.values.patterns import PatternSet
 
 
 class Enforcement:
@@ -200,14 +199,3 @@ async def test_a_second_tunnel_of_one_connection_is_refused():
 
     assert second.response.status_code == 403
     assert one._enforcement.requests.codes == ["connect"]
-
-
-def test_a_literal_address_is_checked_before_anything_is_judged():
-    """What needs no look-up is refused at once, whichever way it is written."""
-    one = addon(EgressLimits(may_be_private=PatternSet.parse(["10.0.0.0/8"])))
-
-    assert one._admitted("10.1.1.1", 443).host == "10.1.1.1"
-    for host in ("127.0.0.1", "::1", "0x7f000001", "192.168.1.1"):
-        with pytest.raises(MessageError) as caught:
-            one._admitted(host, 443)
-        assert caught.value.code == "private_address"

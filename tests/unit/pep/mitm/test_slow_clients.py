@@ -15,6 +15,7 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from guard.pep.message_budget import MessageBudget
 from guard.pep.mitm import layers as slow_clients
 from guard.pep.mitm.layers import SlowClients
+from tests.guards import until
 
 LIMIT = 1 << 20
 SECONDS = 60
@@ -65,12 +66,6 @@ def _quick(monkeypatch):
     monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0)
 
 
-async def _until(holds):
-    async with asyncio.timeout(SECONDS):
-        while not holds():  # noqa: ASYNC110  (it tells nobody)
-            await asyncio.sleep(0)
-
-
 async def test_all_that_waits_counts_towards_the_budget():
     """One principal leaves an eighth of it."""
     stage = Stage(held=LIMIT)
@@ -89,5 +84,5 @@ async def test_a_client_that_takes_nothing_for_long_is_closed(
     stage = Stage()
     async with stage.handler() as handler:
         stage.write(handler, bytes(LIMIT))
-        await _until(lambda: stage.budget.total == 0)
+        await until(lambda: stage.budget.total == 0)
         assert stage.closed == {"stalled": 1}

@@ -134,28 +134,6 @@ def test_every_call_is_judged_before_a_client_sees_it(sequence, streamed):
     check(sequence, streamed=streamed)
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-@pytest.mark.parametrize("kind", FORMATS)
-def test_without_the_class_of_calls_they_pass(kind, streamed, monkeypatch):
-    """The mechanism is what stops them: switched off, the property above fails."""
-    [call, *_] = [name for name, given_ in classes(kind).items() if given_ == "call"]
-    table = PROTOCOLS[kind].table
-    sort = table.answer["units"]
-    units = replace(table.units[sort], classes={**classes(kind), call: "inert"}, default="")
-    check((kind, [call]), streamed=streamed)
-    wire = answer(kind, [unit(kind, call, 0)], streamed=streamed)
-    monkeypatch.setattr(
-        type(PROTOCOLS[kind]), "table", replace(table, units={**table.units, sort: units})
-    )
-
-    if kind == "openai_chat":  # Its calls have a place of their own, and not only a kind.
-        monkeypatch.setattr("guard.protocols.llm.table_answers.ChatAnswer._choices", lambda *_: ())
-    out, judged = released(kind, wire, streamed=streamed)
-
-    assert judged == 0
-    assert SECRET in out.decode()
-
-
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_table_classifies_every_kind_of_the_installed_sdk(kind):
     """A kind of a newer SDK is named here before an agent meets it."""

@@ -12,10 +12,10 @@ from guard.core.memory import (
     Fate,
     MemoryClass,
 )
-from guard.core.metrics import ERRORS
 from guard.core.model import Identity
 from guard.store.memory_stores.recovery import Owner, Recovery
 from guard.store.staging import GateOperator, RedisStaging
+from tests.guards import Counts, Lines
 from tests.staged_writes import leave_in_flight, staged_write
 
 WRITE = WriteMapping(
@@ -33,34 +33,6 @@ LATE = MemoryLimits(unknown_after=3600)
 
 def _memory(limits=AT_ONCE, write=WRITE):
     return MemoryPolicy(matrix={}, second_look={}, writes=(write,), limits=limits)
-
-
-class Lines:
-    """An audit log that can fail."""
-
-    def __init__(self):
-        self.events, self.tenants, self.broken = [], {}, False
-
-    def event(self, name, fields):
-        """Keep a line."""
-        if self.broken:
-            raise AuditError
-        self.events.append((name, fields["decision_id"], fields["fate"]))
-        self.tenants[fields["decision_id"]] = fields["tenant"]
-
-
-class Counts:
-    """Metrics that keep what became of writes."""
-
-    def __init__(self):
-        self.writes, self.errors = [], 0
-
-    def count(self, metric, *labels):
-        """Count a write or an error."""
-        if metric is ERRORS:
-            self.errors += 1
-        else:
-            self.writes.append(labels)
 
 
 class Scene:
@@ -137,8 +109,13 @@ async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, 
     assert await scene.worker("guard:1").once() == [("lost", fate)]
 
     assert scene.asked == [("127.0.0.1:8080", "get", {"key": "lost"})]
-    assert scene.audit.events == [("guard.memory_resolved", "lost", fate.value)]
-    assert scene.metrics.writes == [(fate.value, "recovered", "L4")]
+    [(event, fields)] = scene.audit.events
+    assert (event, fields["decision_id"], fields["fate"]) == (
+        "guard.memory_resolved",
+        "lost",
+        fate.value,
+    )
+    assert [labels for _, *labels in scene.metrics.counted] == [[fate.value, "recovered", "L4"]]
     assert await scene.fate() == fate.value
 
 
@@ -209,7 +186,7 @@ async def test_a_guard_that_cannot_ask_leaves_a_write_to_one_that_can(scene, mon
 async def test_without_a_line_on_record_nothing_is_settled(scene):
     """The audit comes first."""
     await scene.lose("guard:0")
-    scene.audit.broken = True
+    scene.audit.error = AuditError()
 
     with pytest.raises(AuditError):
         await scene.worker("guard:1").once()

@@ -77,9 +77,11 @@ _CONTENT: Final = re.compile(rf"(?<=\s)(?:{_any_of('content').pattern})(?=\s)", 
 _REACH: Final = 8
 """Maximum number of words before a value that can make it the object of an answer."""
 _ANSWERED: Final = (
-    rf"(?:{_any_of('answering').pattern})\s+(?:(?!(?:{_any_of('source').pattern}))\S+\s+){{0,3}}?"
-    rf"(?:{_any_of('record').pattern})"
+    rf"(?i:{_any_of('answering').pattern})\s+"
+    rf"(?:(?!(?i:{_any_of('source').pattern}))[a-zà-ÿа-я]\S*\s+){{0,3}}?"
+    rf"(?i:{_any_of('record').pattern})"
 )
+"""A verb and the noun of what is answered; no name in between, whose bearer would be answered."""
 _ANSWERED_RECORD: Final = re.compile(rf"{_ANSWERED}$")
 _ANSWERED_SENDER: Final = re.compile(rf"{_ANSWERED}\s+(?:{_any_of('sender').pattern})$")
 _HELD_OBJECT: Final = re.compile(
@@ -305,10 +307,10 @@ def _is_addressed(words: list[str], place: int) -> bool:
     It is the sender of a message that is answered, or it holds the object that is acted in
     (``in README.md of corp/web``) and no other place follows.
     """
-    before = " ".join(words[max(0, place - _REACH) : place]).casefold()
+    before = " ".join(words[max(0, place - _REACH) : place])
     if _MAIL.fullmatch(words[place]):
         return _ANSWERED_SENDER.search(before) is not None
-    if not _REPOSITORY.fullmatch(words[place]) or not _HELD_OBJECT.search(before):
+    if not _REPOSITORY.fullmatch(words[place]) or not _HELD_OBJECT.search(before.casefold()):
         return False
     after = (" ".join(words[place + 1 :]) + " ").casefold()
     content = _CONTENT.search(f" {after}")
@@ -657,11 +659,11 @@ def _ids(sentence: str, *, asks: bool) -> Iterator[str]:
     """
     words = [token.strip(_EDGES) for token in _tokens(sentence)]
     for place, word in enumerate(words):
-        before = " ".join(words[max(0, place - _REACH) : place]).casefold()
+        before = " ".join(words[max(0, place - _REACH) : place])
         is_id = _MESSAGE_ID.fullmatch(word) is not None and not _typed(word)
         is_number = _NUMBER.fullmatch(word) and _ANSWERED_RECORD.search(before)
         if is_id or is_number or _SIGNED_NUMBER.fullmatch(word):
             yield message_value(word.removeprefix("#"))
-        noun = _PLACE.search(before) if asks and is_id else None
+        noun = _PLACE.search(before.casefold()) if asks and is_id else None
         if noun is not None and noun.start() == noun.start("noun"):
             yield from keys_of(Destination("handle", word))

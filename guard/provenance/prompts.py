@@ -124,7 +124,7 @@ def prompt_writes(
     Names have the label ``trusted`` only in clear sentences: those alone resolve in a directory.
     """
     needs, text = needs or PolicyNeeds(), prompt.text
-    actions = _outside_values(needs.actions.words)
+    actions = outside_values(needs.actions.words)
     found = read_prompt(text, needs.actions.reaches)
     _add_structure(found, prompt)
     session = sets.session(identity)
@@ -176,7 +176,7 @@ def prompt_writes(
     return [*writes, *_restriction_writes(seal, sets, identity, found, refused)]
 
 
-def _outside_values(
+def outside_values(
     words: Callable[[str], tuple[str, ...]] | None,
 ) -> Callable[[str], tuple[str, ...]] | None:
     """Return a reader of actions that takes no word of an address or a URL for a request."""

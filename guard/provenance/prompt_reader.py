@@ -78,10 +78,13 @@ _REACH: Final = 8
 """Maximum number of words before a value that can make it the object of an answer."""
 _ANSWERED: Final = (
     rf"(?i:{_any_of('answering').pattern})\s+"
-    rf"(?:(?!(?i:{_any_of('source').pattern}))[a-zà-ÿа-я]\S*\s+){{0,3}}?"
+    rf"(?:de\s+|(?!(?i:{_any_of('source').pattern}))[a-zà-ÿа-я]\S*\s+){{0,3}}?"
     rf"(?i:{_any_of('record').pattern})"
 )
-"""A verb and the noun of what is answered; no name in between, whose bearer would be answered."""
+"""A verb and the noun of what is answered; no name in between, whose bearer would be answered.
+
+``de`` is an article of Dutch too.
+"""
 _ANSWERED_RECORD: Final = re.compile(rf"{_ANSWERED}$")
 _ANSWERED_SENDER: Final = re.compile(rf"{_ANSWERED}\s+(?:{_any_of('sender').pattern})$")
 _HELD_OBJECT: Final = re.compile(

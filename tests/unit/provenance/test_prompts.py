@@ -114,7 +114,7 @@ DICTATED = [
     "Tell ann@x.test that I am not coming.",
     "Cancel booking LK7Q2 and tell ann@x.test that we do not come.",
     "Post to ann@x.test that the office closes at four.",
-    "Can you write to ann@x.test that Bob says we pay?",
+    "Can you write to ann@x.test that she says we pay?",
     "Schreib ann@x.test, dass wir nicht kommen.",
     "Écris à ann@x.test que nous ne venons pas.",
     "Escribe a ann@x.test que no venimos.",

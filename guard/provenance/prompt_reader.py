@@ -72,6 +72,28 @@ HOMOGRAPHS: Final = [
 ]
 """Signs of a language, and words of it that negate or ask in another language."""
 HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
+TOWARD: Final = _any_of("toward")
+_CONTENT: Final = re.compile(rf"(?<=\s)(?:{_any_of('content').pattern})(?=\s)", re.IGNORECASE)
+_REACH: Final = 8
+"""Maximum number of words before a value that can make it the object of an answer."""
+_ANSWERED: Final = (
+    rf"(?i:{_any_of('answering').pattern})\s+"
+    rf"(?:de\s+|(?!(?i:{_any_of('source').pattern}))[a-zà-ÿа-я]\S*\s+){{0,3}}?"
+    rf"(?i:{_any_of('record').pattern})"
+)
+"""A verb and the noun of what is answered; no name in between, whose bearer would be answered.
+
+``de`` is an article of Dutch too.
+"""
+_ANSWERED_RECORD: Final = re.compile(rf"{_ANSWERED}$")
+_ANSWERED_SENDER: Final = re.compile(rf"{_ANSWERED}\s+(?:{_any_of('sender').pattern})$")
+_HELD_OBJECT: Final = re.compile(
+    rf"(?:{_any_of('inside').pattern})\s+(?:[^\W\d]+\s+){{0,2}}"
+    rf"#?(?:[\w-]*\d[\w-]*|[\w-]+\.\w{{1,8}})\s+(?:{_any_of('holding').pattern})$"
+)
+_PLACE: Final = re.compile(
+    rf"(?:(?:{_any_of('source').pattern})\s+(?:\S+\s+)?)?(?P<noun>{_any_of('place').pattern})$"
+)
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
 _JOINING: Final = frozenset(_WORDS["joining"]["all"].split())
@@ -133,14 +155,19 @@ def read_prompt(prompt: str, requested: Callable[[str], bool | None] | None = No
     sentences = list(islice(own_sentences(prompt), SENTENCE_COUNT + 1))
     if len(sentences) > SENTENCE_COUNT:
         return found
-    for sentence in sentences:
+    for whole in sentences:
+        reading = reading_of(without_values(whole))
+        sentence, content = _request_and_content(whole, reading, requested)
+        if content:
+            told = found.denied if reading is Reading.NEGATED else found.mentioned
+            told.update(dict.fromkeys(_all_values(content)))
+            reading = Reading.CLEAR
         typed = typed_values(sentence)
         values = [value for one in typed for value in values_of(one)]
         pages = [page for one in typed for page in pages_of(one)]
-        reading = reading_of(without_values(sentence))
         if reading is Reading.NEGATED:
             found.negated.append(sentence)
-            found.denied.update(dict.fromkeys([*values, *pages, *_message_ids(sentence)]))
+            found.denied.update(dict.fromkeys(_all_values(sentence)))
             named = [one for one in typed if not (_PATH.fullmatch(one) or _PAGE.fullmatch(one))]
             if not named and len(sentence.split()) <= SHORT_SENTENCE:
                 _remove(previous, found.attested, found.kept, found.mentioned)
@@ -186,7 +213,7 @@ def _read_clear(
     keeps = KEEPING.search(sentence.casefold()) is not None
     values, unclear, asks = _requested(sentence, None if keeps else requested)
     values = _without_sources(values, sentence)
-    found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
+    found.attested.update(dict.fromkeys([*values, *_ids(sentence, asks=asks)]))
     if keeps:
         found.kept.update(dict.fromkeys(values))
     found.requests |= asks
@@ -206,7 +233,7 @@ def _requested(
     unclear: list[str] = []
     requests: bool | None = None
     asks = False
-    for clause in sentence.split(";"):
+    for clause in _clauses(sentence, requested):
         found = True if requested is None else requested(without_values(clause))
         requests = requests if found is None and is_list(clause) else found
         asks = asks or bool(found)
@@ -218,16 +245,81 @@ def _requested(
     return values, unclear, asks
 
 
+def _clauses(sentence: str, requested: Callable[[str], bool | None] | None) -> Iterator[str]:
+    """Yield the clauses of a sentence; ``delete … and tell ann@x.test …`` is two.
+
+    Behind ``and``, only a verb right before a value begins a clause: ``mails to ann@x.test`` is an
+    object of ``delete``.
+    """
+    for clause in sentence.split(";"):
+        words, start = clause.split(), 0
+        if requested is not None and requested(without_values(clause)) is False:
+            for place in range(1, len(words) - 2):
+                joins = words[place].casefold() in _JOINING and typed_values(words[place + 2])
+                if joins and requested(words[place + 1]):
+                    yield " ".join(words[start:place])
+                    start = place + 1
+        yield " ".join(words[start:])
+
+
+def _request_and_content(
+    sentence: str, reading: Reading, requested: Callable[[str], bool | None] | None
+) -> tuple[str, str]:
+    """Return a request and the content that it dictates: ``Tell ann@x.test`` and ``I am not in``.
+
+    The content of any other sentence is empty.  A negation, a report or a verb in the content is
+    no part of the request.  INVARIANT (a doubt counts): a condition, a question or distrust
+    anywhere, and a negation behind a comma, concern the whole sentence.
+    """
+    marker = _CONTENT.search(sentence)
+    text = without_values(sentence)
+    if marker is None or requested is None or reading in {Reading.CONDITION, Reading.LONG}:
+        return sentence, ""
+    if reading is Reading.CLEAR and requested(text) is not False:
+        return sentence, ""
+    request, content = sentence[: marker.start()], sentence[marker.end() :]
+    folded = text.casefold()
+    asks = folded.rstrip(_AFTER_MARK).endswith(("?", "？")) and not POLITE.search(folded)  # noqa: RUF001
+    clear = all(
+        reading_of(without_values(part)) is Reading.CLEAR
+        for part in (sentence[: marker.end()], content.partition(",")[2])
+    )
+    if asks or CONDITION.search(folded) or DISTRUST.search(folded) or not clear:
+        return sentence, ""
+    clauses = _clauses(request, requested)
+    acts = any(requested(without_values(clause)) for clause in clauses)
+    return (request, content) if acts else (sentence, "")
+
+
 def _without_sources(values: list[str], sentence: str) -> list[str]:
     """Return the values of a sentence without those behind a source word."""
     words = [word.strip(_EDGES) for word in _tokens(sentence)]
     sources = {
         value
-        for before, word in pairwise(words)
+        for place, (before, word) in enumerate(pairwise(words), 1)
         if before.casefold() in SOURCES and (typed := _typed(word)) is not None
+        if not _is_addressed(words, place)
         for value in values_of(typed)
     }
     return [value for value in values if value not in sources]
+
+
+def _is_addressed(words: list[str], place: int) -> bool:
+    """Return whether the value behind a source word is acted on all the same.
+
+    It is the sender of a message that is answered, or it holds the object that is acted in
+    (``in README.md of corp/web``) and no other place follows.
+    """
+    before = " ".join(words[max(0, place - _REACH) : place])
+    if _MAIL.fullmatch(words[place]):
+        return _ANSWERED_SENDER.search(before) is not None
+    if not _REPOSITORY.fullmatch(words[place]) or not _HELD_OBJECT.search(before.casefold()):
+        return False
+    after = (" ".join(words[place + 1 :]) + " ").casefold()
+    content = _CONTENT.search(f" {after}")
+    return not typed_values(after) and not TOWARD.search(
+        after[: content.start()] if content else after
+    )
 
 
 def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:
@@ -485,6 +577,8 @@ _JOINT: Final = "\u2060"
 """Replaces a space inside one number while words are split."""
 _CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
 _MESSAGE_ID: Final = re.compile(r"(?=.{0,40}\d)(?=.{0,40}[^\W\d_])[\w<][\w.@+=$<>-]{1,250}")
+_NUMBER: Final = re.compile(r"\d{1,12}")
+_SIGNED_NUMBER: Final = re.compile(r"#\d{1,12}")
 _SHORTEST_NUMBER: Final = 6
 
 
@@ -550,8 +644,29 @@ def pages_of(typed: str) -> tuple[str, ...]:
     return tuple(links)
 
 
-def _message_ids(sentence: str) -> Iterator[str]:
-    """Yield the values of the message ids that a sentence may name."""
-    for word in (token.strip(_EDGES) for token in _tokens(sentence)):
-        if _MESSAGE_ID.fullmatch(word) and not _typed(word):
-            yield message_value(word)
+def _all_values(sentence: str) -> list[str]:
+    """Return every value that a sentence names."""
+    typed = typed_values(sentence)
+    named = [value for one in typed for value in (*values_of(one), *pages_of(one))]
+    return [*named, *_ids(sentence, asks=True)]
+
+
+def _ids(sentence: str, *, asks: bool) -> Iterator[str]:
+    """Yield the values of the message ids, and of the ids of channels, that a sentence may name.
+
+    A number alone counts behind the noun of what is answered: ``Answer ticket 4711``.
+
+    Args:
+        sentence: with the ids.
+        asks: whether it requests something; otherwise it names no channel.
+    """
+    words = [token.strip(_EDGES) for token in _tokens(sentence)]
+    for place, word in enumerate(words):
+        before = " ".join(words[max(0, place - _REACH) : place])
+        is_id = _MESSAGE_ID.fullmatch(word) is not None and not _typed(word)
+        is_number = _NUMBER.fullmatch(word) and _ANSWERED_RECORD.search(before)
+        if is_id or is_number or _SIGNED_NUMBER.fullmatch(word):
+            yield message_value(word.removeprefix("#"))
+        noun = _PLACE.search(before.casefold()) if asks and is_id else None
+        if noun is not None and noun.start() == noun.start("noun"):
+            yield from keys_of(Destination("handle", word))

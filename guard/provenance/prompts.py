@@ -25,12 +25,13 @@ from guard.provenance.prompt_reader import (
     own_sentences,
     own_text,
     read_prompt,
+    without_values,
 )
 from guard.values.canonical import read_destinations
 from guard.values.finding import SAID, find_numbers, handle_value, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from guard.provenance.seal import Seal
 
@@ -123,7 +124,7 @@ def prompt_writes(
     Names have the label ``trusted`` only in clear sentences: those alone resolve in a directory.
     """
     needs, text = needs or PolicyNeeds(), prompt.text
-    actions = needs.actions.words
+    actions = outside_values(needs.actions.words)
     found = read_prompt(text, needs.actions.reaches)
     _add_structure(found, prompt)
     session = sets.session(identity)
@@ -173,6 +174,13 @@ def prompt_writes(
     begins = seal.write(session, seal.fingerprint(ERRAND) + PROMPT, errand_record(record))
     writes.append(LabelWrite(session, LabelWriteMode.REPLACE, (*denied, begins)))
     return [*writes, *_restriction_writes(seal, sets, identity, found, refused)]
+
+
+def outside_values(
+    words: Callable[[str], tuple[str, ...]] | None,
+) -> Callable[[str], tuple[str, ...]] | None:
+    """Return a reader of actions that takes no word of an address or a URL for a request."""
+    return None if words is None else lambda sentence: words(without_values(sentence))
 
 
 def _add_structure(found: PromptValues, prompt: UserPrompt) -> None:

@@ -27,6 +27,7 @@ tools:
   - {match: [send_email], role: send, destinations: ["$.to"], body: ["$.body"]}
   - {match: [send_money], role: send, destinations: ["$.recipient"], body: ["$.subject"]}
   - {match: [post_message], role: send, destinations: ["$.channel"], body: ["$.text"]}
+  - {match: [answer_ticket], role: send, reply: "$.ticket", body: ["$.text"]}
   - {match: ["http.request"], role: send, destinations: ["$.url"], body: ["$.body"]}
 rules:
   - {id: bad, type: destination, roles: [send], status: [malformed, missing, denied], effect: block}
@@ -52,7 +53,15 @@ VALUES: Final = (
     Value("channel", "@dropper", "handle:dropper"),
     Value("money", "+49 170 1234567", "handle:00491701234567"),
     Value("channel", "/drop/in", "handle:/drop/in"),
+    Value("channel", "drop/ext", "handle:drop/ext"),
 )
+OWN_VALUES: Final = {
+    "numbered": (Value("ticket", "4711", "message:4711"),),
+    "placed": (Value("channel", "C0DROP77", "handle:c0drop77"),),
+}
+"""Values of sorts that are about the noun before them."""
+WITH_VOCABULARY: Final = frozenset({"deleted"})
+"""Sorts that only a reader of actions can exclude."""
 TEMPLATES: Final = tomllib.loads(
     Path(__file__).with_name("prompt_templates.toml").read_text(encoding="utf-8")
 )
@@ -110,8 +119,9 @@ def honest() -> Iterator[Prompt]:
 def dishonest() -> Iterator[Prompt]:
     """Yield prompts with a value that must not be attested."""
     for language, sorts in TEMPLATES.items():
-        for sort, value in itertools.product(sorts, VALUES):
-            for sentence in sorts[sort] if sort != REQUESTS else ():
+        for sort, sentences in sorts.items():
+            values = () if sort == REQUESTS else OWN_VALUES.get(sort, VALUES)
+            for sentence, value in itertools.product(sentences, values):
                 yield Prompt(sort, language, sentence.format(x=value.typed), value)
     for request in honest():
         for sort, frames in FRAMES.items():
@@ -123,9 +133,12 @@ def dishonest() -> Iterator[Prompt]:
 def is_attested(prompt: Prompt) -> bool:
     """Return whether the reader attests the value of a prompt, alone or behind a request."""
     key = prompt.value.key
-    if key in prompt_reader.read_prompt(prompt.text).attested:
+    read = prompt_reader.read_prompt(prompt.text, reaching(read_vocabulary([])))
+    if key in read.attested or key in read.answers:
         return True
-    return key in prompt_reader.read_prompt(prompt.text, reaching(read_vocabulary([]))).answers
+    if prompt.sort in WITH_VOCABULARY:
+        return False
+    return key in prompt_reader.read_prompt(prompt.text).attested
 
 
 PER_SORT: Final = 60
@@ -149,6 +162,7 @@ def _attempt(name: str, prompt: str, kind: str, to: str) -> Attempt:
         "mail": Step("send_email", {"to": to, "body": "the figures"}),
         "money": Step("send_money", {"recipient": to, "amount": 10, "subject": "x"}),
         "channel": Step("post_message", {"channel": to, "text": "the figures"}),
+        "ticket": Step("answer_ticket", {"ticket": to, "text": "the figures"}),
         "page": Step(document={"a": "the figures"}, url=to),
     }
     # An earlier request must not lend itself to what follows.

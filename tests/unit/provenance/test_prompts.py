@@ -1,5 +1,6 @@
 """Values that the reader of prompts attests, mentions and denies."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -9,7 +10,12 @@ from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import prompt_reader
 from guard.provenance.actions import reaching
 from guard.provenance.prompt_reader import own_text, read_prompt, typed_values, values_of
-from guard.provenance.prompts import names_given, said_value, sentences_said
+from guard.provenance.prompts import (
+    names_given,
+    outside_values,
+    said_value,
+    sentences_said,
+)
 from lab.trust import prompts as mention
 from lab.trust.attacks import Patch
 from lab.trust.switches import SWITCHES
@@ -80,6 +86,119 @@ def test_each_exclusion_is_needed(switch):
         patch.undo()
 
     assert attested > 0.3 * len(prompts)
+
+
+ALWAYS = re.compile("(?P<noun>$)")
+ADDRESSED = {
+    "SOURCES": (frozenset(), "sourced"),
+    "NEGATION": (re.compile("(?!)"), "dictated"),
+    "_ANSWERED_RECORD": (ALWAYS, "numbered"),
+    "_PLACE": (ALWAYS, "placed"),
+}
+"""What the reader looks at before a value, each with the sort that it excludes."""
+
+
+@pytest.mark.parametrize("name", ADDRESSED)
+def test_the_words_before_a_value_are_needed(monkeypatch, name):
+    """In each language a sort of mentions is excluded by them alone."""
+    always, sort = ADDRESSED[name]
+    prompts = [one for one in DISHONEST if one.sort == sort]
+    before = sum(map(mention.is_attested, prompts))
+    monkeypatch.setattr(prompt_reader, name, always)
+
+    assert before <= 0.02 * len(prompts)
+    assert sum(map(mention.is_attested, prompts)) > 0.3 * len(prompts)
+
+
+DICTATED = [
+    "Tell ann@x.test that I am not coming.",
+    "Cancel booking LK7Q2 and tell ann@x.test that we do not come.",
+    "Post to ann@x.test that the office closes at four.",
+    "Can you write to ann@x.test that she says we pay?",
+    "Schreib ann@x.test, dass wir nicht kommen.",
+    "Écris à ann@x.test que nous ne venons pas.",
+    "Escribe a ann@x.test que no venimos.",
+    "Scrivi a ann@x.test che non veniamo.",
+    "Escreva a ann@x.test que não vamos.",
+    "Schrijf ann@x.test dat we niet komen.",
+    "Napisz do ann@x.test, że nie przyjdziemy.",
+    "Skriv till ann@x.test att vi inte kommer.",
+    "Напиши на ann@x.test, что мы не придём.",
+]
+ANSWERED = [
+    "Reply to the last mail from ann@x.test that we come.",
+    "Antworte auf die Mail von ann@x.test.",
+    "Réponds au mail de ann@x.test.",
+    "Responde al correo de ann@x.test.",
+    "Rispondi alla mail di ann@x.test.",
+    "Responda ao e-mail de ann@x.test.",
+    "Beantwoord de mail van ann@x.test.",
+    "Odpowiedz na mail od ann@x.test.",
+    "Svara på mejlet från ann@x.test.",
+    "Ответь на письмо от ann@x.test.",
+]
+HELD = [
+    "Comment on issue 12 of corp/web that it is fixed in 2.1.",
+    "Fix the typo in README.md of corp/web and open a pull request.",
+    "Kommentiere in Issue 12 von corp/web, dass es erledigt ist.",
+    "Publica un comentario en el issue 12 de corp/web.",
+]
+NUMBERED = [
+    "Answer ticket 4711: it is on its way.",
+    "Please reply to the ticket 4711.",
+    "Please reply to #4711.",
+    "Beantworte Ticket 4711.",
+    "Réponds au ticket 4711.",
+    "Svara på ärende 4711.",
+    "Ответь на тикет 4711.",
+]
+PLACED = [
+    "Send to channel C0NEWS: hello.",
+    "Schreib in Kanal C0NEWS.",
+    "Escribe en el canal C0NEWS.",
+]
+UNTIL = ["Ask ann@x.test for an extension until 31 May.", "Ask ann@x.test to wait until Friday."]
+REQUESTED = {
+    "mail:ann@x.test": [*DICTATED, *ANSWERED, *UNTIL],
+    "handle:corp/web": HELD,
+    "message:4711": NUMBERED,
+    "handle:c0news": PLACED,
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "prompt"), [(value, one) for value, some in REQUESTED.items() for one in some]
+)
+def test_a_request_attests_its_value(value, prompt):
+    """What a message is to say, the noun of an answer and the place of an object count."""
+    assert value in read_prompt(prompt, reaching(read_vocabulary(()))).attested
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "prompts"),
+    [
+        ("_CONTENT", re.compile("(?!)"), DICTATED),
+        ("_ANSWERED_SENDER", re.compile("(?!)"), ANSWERED),
+        ("_HELD_OBJECT", re.compile("(?!)"), HELD),
+        ("_ANSWERED_RECORD", re.compile("(?!)"), NUMBERED),
+        ("_PLACE", re.compile("(?!)"), PLACED),
+    ],
+)
+def test_each_reading_of_a_request_is_needed(monkeypatch, name, value, prompts):
+    """Without it most of its requests attest nothing."""
+    monkeypatch.setattr(prompt_reader, name, value)
+    reads = reaching(read_vocabulary(()))
+    keys = [key for key, some in REQUESTED.items() if prompts[0] in some]
+
+    assert sum(keys[0] in read_prompt(one, reads).attested for one in prompts) < len(prompts) / 2
+
+
+def test_a_word_of_a_url_requests_no_action():
+    """A prompt that only reads a page named ``send`` asks to send nothing."""
+    words = outside_values(read_vocabulary(()))
+
+    assert "send" not in words("Read https://a.test/send for me.")
+    assert "send" in words("Let ann@x.test know that we come.")
 
 
 NOBODY = "mail:nobody@partner.test"
@@ -306,10 +425,10 @@ def has_named(prompt):
 
 
 def names_by_sort(prompts):
-    """Return how many prompts name somebody, by sort."""
+    """Return how many prompts name somebody, by sort; a source or a deletion names him."""
     found = Counter()
     for prompt in prompts:
-        if prompt.value.typed == "@dropper":
+        if prompt.value.typed == "@dropper" and prompt.sort not in {"sourced", "deleted"}:
             found[prompt.sort] += has_named(prompt)
             found["all"] += 1
     return found

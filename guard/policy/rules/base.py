@@ -209,19 +209,6 @@ class RuleConfig(BaseModel):
         own = (of_type.match, of_type.targets_of, of_type.filters_match)
         return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.filters_match)
 
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (for overriding)
-        """Return False where the filters keep out every call of a kind, whatever else it says.
-
-        Args:
-            role: of the call.
-            mapped: whether a tool mapping claims its tool.
-            is_egress: whether it reaches somebody outside though its role is not a send.
-            redefined: whether the definition of its tool has changed.
-        """
-        if self._has_own_filters(type(self)):
-            return True
-        return self.is_about(role, mapped=mapped, is_egress=is_egress)
-
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
 
@@ -299,10 +286,11 @@ class RuleConfig(BaseModel):
         Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
         roles = self.roles
-        named = roles is None or call.role in roles
-        if not (named and self.mapped is None) and not self.is_about(
-            call.role, mapped=call.mapped, is_egress=is_egress
-        ):
+        if roles is not None and call.role not in roles:
+            restricts = self.effect is not Action.ALLOW
+            if not is_egress or Role.SEND not in roles or (restricts and not call.mapped):
+                return False
+        if self.mapped is not None and call.mapped is not self.mapped:
             return False
         if self.tools is None:
             return True
@@ -311,15 +299,6 @@ class RuleConfig(BaseModel):
             if pattern.matches(tool):
                 return True
         return False
-
-    def is_about(self, role: Role, *, mapped: bool, is_egress: bool) -> bool:
-        """Return whether role and mapping of a call are the rule's; see :meth:`filters_match`."""
-        roles = self.roles
-        if roles is not None and role not in roles:
-            restricts = self.effect is not Action.ALLOW
-            if not is_egress or Role.SEND not in roles or (restricts and not mapped):
-                return False
-        return self.mapped is None or mapped is self.mapped
 
     def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
         """Yield what is wrong with the shared filters in this policy."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.model import Role
 
 DETAILS = {
     Rung.LISTED: "internal or on the allowlist",
@@ -83,10 +82,6 @@ class ProvenanceRule(RuleConfig):
         if self.of == "destinations":
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
-
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (the base's)
-        """Return False where role or mapping of a call are not the rule's."""
-        return self.is_about(role, mapped=mapped, is_egress=is_egress)
 
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""

@@ -14,7 +14,7 @@ from guard.core.declarations import CHANGED
 from guard.core.json_values import is_empty
 from guard.core.jsonpath import member_path
 from guard.core.labels import ActionRung
-from guard.core.model import DestinationStatus, Json, Role
+from guard.core.model import DestinationStatus, Json
 from guard.policy.rules.base import STATUS, ActionNames, PolicyOutline, RuleConfig
 
 if TYPE_CHECKING:
@@ -77,12 +77,6 @@ class DefinitionRule(RuleConfig):
     codes = frozenset({CHANGED})
     cannot_allow = "a changed definition is no ground to allow a call"
     type: Literal["definition"]
-
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:
-        """Return False for a tool that is as it was."""
-        return redefined and super().may_concern(
-            role, mapped=mapped, is_egress=is_egress, redefined=redefined
-        )
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the tool bears the mark of a change."""

@@ -169,9 +169,7 @@ class DeclarationHandler:
         self, declaration: Declaration, work: Callable[..., ResultT], *arguments: object
     ) -> ResultT:
         """Do some work on a declaration; on a large one in a thread, while others are judged."""
-        if is_large(declaration.content):
-            return await self._guard.threads.run(work, *arguments)
-        return work(*arguments)
+        return await self._guard.threads.run_if(is_large(declaration.content), work, *arguments)
 
     async def _labels(
         self, policy: Policy, exchange: Exchange, declaration: Declaration

@@ -85,6 +85,16 @@ class Threads:
 
         return await asyncio.to_thread(timed)
 
+    async def run_if(
+        self,
+        is_large: bool,  # noqa: FBT001  (the work's own arguments follow)
+        work: Callable[ParamT, ResultT],
+        *args: ParamT.args,
+        **options: ParamT.kwargs,
+    ) -> ResultT:
+        """Run a function, in a thread if its work is large."""
+        return await self.run(work, *args, **options) if is_large else work(*args, **options)
+
     def is_stuck(self, seconds: float) -> bool:
         """Return True if a thread has worked on one message for longer than a limit."""
         limit = time.monotonic() - seconds

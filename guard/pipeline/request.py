@@ -149,18 +149,13 @@ class RequestHandler:
             route = self._route(request)
             return await answer_login(self._parts, login, request, route, decision_id)
         try:
-            if len(request.body) > LARGE:
+            is_large, threads = len(request.body) > LARGE, self._parts.guard.threads
+            if is_large and is_json(request.body):
                 # Others are judged meanwhile.
-                if is_json(request.body):
-                    principal = self._route(request).principal
-                    request.parsed(
-                        await self._parts.guard.calls.large.json(principal, request.body)
-                    )
-                protocol = await self._parts.guard.threads.run(self._protocols.of, request)
-                message = await self._parts.guard.threads.run(protocol.parse, request)
-            else:
-                protocol = self._protocols.of(request)
-                message = protocol.parse(request)
+                principal = self._route(request).principal
+                request.parsed(await self._parts.guard.calls.large.json(principal, request.body))
+            protocol = await threads.run_if(is_large, self._protocols.of, request)
+            message = await threads.run_if(is_large, protocol.parse, request)
             identity = identify(request, message, self._credentials)
             upstream = protocol.upstream(request)
             side_content = await self._calls.side_content(

@@ -22,12 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import (
-    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
 )
 
 from guard.core.json_values import strings_in_order
@@ -244,52 +247,35 @@ def _literal(node: ast.expr, depth: int) -> Json:
 
 def _yaml(text: str) -> Json:
     """Return a YAML document of mappings, sequences and texts; scalars stay texts."""
-    stack: list[Any] = []
-    keys: list[str | None] = []
-    root: list[Json] = []
-    for event in YAML(typ="safe").parse(text):
-        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _AmbiguousError
-        if isinstance(event, MappingStartEvent | SequenceStartEvent):
-            if event.tag is not None or len(stack) >= DEPTH_LIMIT:
-                raise _AmbiguousError
-            node: Any = {} if isinstance(event, MappingStartEvent) else []
-            _place(node, stack, keys, root)
-            stack.append(node)
-            keys.append(None)
-        elif isinstance(event, ScalarEvent):
-            if event.tag is not None:
-                raise _AmbiguousError
-            _scalar(str(event.value), stack, keys, root)
-        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
-            stack.pop()
-            keys.pop()
-    if len(root) != 1:
+    events: Iterator[Any] = (
+        one for one in YAML(typ="safe").parse(text) if not isinstance(one, _FRAME)
+    )
+    document = _node(next(events, None), events, 0)
+    if next(events, None) is not None:
         raise _AmbiguousError
-    return root[0]
+    return document
 
 
-def _scalar(text: str, stack: list[Any], keys: list[str | None], root: list[Json]) -> None:
-    if stack and isinstance(stack[-1], dict) and keys[-1] is None:
-        if text in stack[-1] or text == "<<":
-            raise _AmbiguousError
-        keys[-1] = text
-        return
-    _place(text, stack, keys, root)
+_FRAME: Final = (StreamStartEvent, StreamEndEvent, DocumentStartEvent, DocumentEndEvent)
+"""Events around documents."""
 
 
-def _place(node: Json, stack: list[Any], keys: list[str | None], root: list[Json]) -> None:
-    if not stack:
-        root.append(node)
-    elif isinstance(stack[-1], list):
-        stack[-1].append(node)
-    else:
-        key = keys[-1]
-        if key is None:
-            # A mapping or a sequence as a key.
-            raise _AmbiguousError
-        stack[-1][key] = node
-        keys[-1] = None
+def _node(event: Any, events: Iterator[Any], depth: int) -> Json:
+    if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
+        raise _AmbiguousError
+    if isinstance(event, ScalarEvent):
+        return str(event.value)
+    if depth >= DEPTH_LIMIT or not isinstance(event, MappingStartEvent | SequenceStartEvent):
+        raise _AmbiguousError
+    found: list[Json] = []
+    while not isinstance(inner := next(events), MappingEndEvent | SequenceEndEvent):
+        found.append(_node(inner, events, depth + 1))
+    if isinstance(event, SequenceStartEvent):
+        return found
+    keys = found[::2]
+    if "<<" in keys or not all(isinstance(key, str) for key in keys):
+        raise _AmbiguousError
+    return _unique(list(zip(map(str, keys), found[1::2], strict=True)))
 
 
 @lru_cache(maxsize=1024)

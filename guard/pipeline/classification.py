@@ -333,21 +333,7 @@ def _declared(
     arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
 ) -> set[str]:
     """Return the paths of what the mappings of a call declare."""
-    queries = [
-        *mapping.destinations,
-        *mapping.body,
-        *mapping.arguments.guarded,
-        *mapping.arguments.ignore,
-    ]
-    queries += (
-        *mapping.arguments.inert,
-        *filter(None, (mapping.item, mapping.reading.reply, mapping.reading.named_by)),
-    )
-    if write is not None:
-        own = (write.key, write.partition, write.target_path, write.nonce, write.token)
-        queries += (*write.content, *filter(None, own))
-    parts = [part for query in queries for part in query.parts or (query,)]
-    return set(map(_PATH, _selected(parts, arguments)))
+    return set(map(_PATH, _selected(mapping.paths(write), arguments)))
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:

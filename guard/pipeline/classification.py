@@ -208,8 +208,7 @@ def _without_surrogates(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        msg = "names of members differ in lone surrogates only"
-        raise ValueError(msg)
+        raise ValueError("names of members differ in lone surrogates only")
     return members
 
 

@@ -217,8 +217,9 @@ class LargeCalls:
             return MessageError("bad_json", "the body is nested too deep")
         except Exception as error:
             self._metrics.count(ERRORS, "parse")
-            message = "the message could not be read; retry later"
-            raise MessageError("guard_error", message, status=503) from error
+            raise MessageError(
+                "guard_error", "the message could not be read; retry later", status=503
+            ) from error
 
 
 def parsed(body: bytes) -> Json | MessageError:

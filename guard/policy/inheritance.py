@@ -210,6 +210,12 @@ class _Taken:
             elif earlier.source.path != base.source.path:
                 line = earlier.source.line(("rules", at, "id"))
                 place = f"{base.source.path}:{base.source.line(('rules', index, 'id'))}"
-                message = f"this rule stands in the place of the one at {place}"
-                self.replaced.append(PolicyProblem(earlier.source.path, line, message, rule.id))
+                self.replaced.append(
+                    PolicyProblem(
+                        earlier.source.path,
+                        line,
+                        f"this rule stands in the place of the one at {place}",
+                        rule.id,
+                    )
+                )
         return tuple(kept)

@@ -65,12 +65,11 @@ class ResultField:
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """Paths of messages in a result, and of the names that a user may give them."""
+    """Paths of messages in a result, and of their ids and senders."""
 
     each: PathQuery
     id: PathQuery
     sender: PathQuery
-    names: tuple[PathQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

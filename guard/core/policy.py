@@ -708,7 +708,6 @@ KEY_TARGETS: Final = 8
 """Destinations up to which it is remembered which rules a call like this one concerns."""
 
 
-_FACTS: Final = attrgetter("facts")
 _ACTION: Final = attrgetter("action")
 _RULE_AND_CODE: Final = attrgetter("rule", "code")
 
@@ -760,7 +759,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         tuple(errors),
         situation.score,
         tuple(decided_by),
-        situation.facts if any(map(_FACTS, situation.findings)) else {},
+        situation.facts if any(one.facts for one in situation.findings) else {},
     )
 
 

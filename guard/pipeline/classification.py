@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.core.calls import LOADED, SAVING, Claim, ClassifiedCall, Target, write_of
+from guard.core.calls import LOADED, OUTSIDE, SAVING, Claim, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
@@ -128,9 +128,6 @@ _HTTP_HOST: Final = (member_path("$", "host"),)
 _TEXTS: Final = frozenset({str, int, float})
 _LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
 _PATH: Final = itemgetter(0)
-_TEXT: Final = itemgetter(1)
-_NO_PATHS: Final[frozenset[str]] = frozenset()
-_SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
 MESSAGE_ID_LIMIT: Final = 256
@@ -160,8 +157,10 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
     contested = (
         mapping is not None and claim is Claim.CONTESTED and not policy.names_server(mapping)
     )
-    if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
-        mapping = replace(mapping, role=Role.SEND)
+    if mapping is not None and mapping.role is Role.DRAFT:
+        # A member of its arguments may say that it is sent.
+        is_sent = any(sends(name, value) for name, value in _members(dict(call.arguments)))
+        mapping = replace(mapping, role=Role.SEND) if is_sent else mapping
     role = Role.OTHER if mapping is None else mapping.role
     write = None if policy.memory is None else write_of(policy.memory, call, role, mapping)
     try:
@@ -267,7 +266,7 @@ def _classify_mapped(
     inert = (
         set(map(_PATH, _selected(mapping.arguments.inert, arguments)))
         if mapping.arguments.inert
-        else _NO_PATHS
+        else frozenset[str]()
     )
     looked_at = _selected(mapping.arguments.guarded, arguments) if mapping.arguments.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
@@ -278,7 +277,7 @@ def _classify_mapped(
             targets += _answered(
                 policy, call, mapping.reading.reply, declared, none_yet=not targets
             )
-        ignored: AbstractSet[str] = _NO_PATHS
+        ignored: AbstractSet[str] = frozenset()
         traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
         if mapping.arguments.ignore:
@@ -286,7 +285,7 @@ def _classify_mapped(
         undeclared = search.undeclared(arguments, declared | ignored, mapping.arguments.whole)
         search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
-        body += map(_TEXT, _at(arguments, traced)) if traced else ()
+        body += (text for _, text in _at(arguments, traced))
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
@@ -308,11 +307,6 @@ def _classify_mapped(
         objects,
         bool(told),
     )
-
-
-def _is_sent(arguments: Mapping[str, Json]) -> bool:
-    """Return whether a member of a draft's arguments says that it is sent."""
-    return any(sends(name, value) for name, value in _members(arguments))
 
 
 def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
@@ -578,7 +572,7 @@ class _Search:
             ]
             self._add(path, (_UNREAD if d.kind == "malformed" else d for d in found))
         targets, self.targets = self.targets, []
-        return tuple(target for target in targets if target.status in _SUSPECT)
+        return tuple(target for target in targets if target.status in OUTSIDE)
 
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""
@@ -745,7 +739,7 @@ class _Search:
         for destination in destinations:
             spend(TARGET)
             status = self._policy.status_of(destination)
-            if status in _SUSPECT:
+            if status in OUTSIDE:
                 self.suspects.append(Target(destination, status, path))
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import MessageError
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
 
 OutcomeT = TypeVar("OutcomeT")
-_DECISION: Final = attrgetter("decision_id")
-_RULES: Final = attrgetter("verdict.decided_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +222,9 @@ class RequestHandler:
         if not 0 < len(asked) <= TOGETHER:
             return reply
         policy = asked[0].verdict.policy
-        decisions = tuple(map(_DECISION, asked))
+        decisions = tuple(one.decision_id for one in asked)
         message = rewriting.message
-        rules = frozenset(chain.from_iterable(map(_RULES, asked)))
+        rules = frozenset(rule for one in asked for rule in one.verdict.decided_by)
         return AskedRequest(
             request, reply, protocol, message, identity, policy, decisions, rules, reworded
         )

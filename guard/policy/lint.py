@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import SAVING
 from guard.core.labels import VOUCHING
-from guard.core.model import Role
+from guard.core.model import READING, Role
 from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.detectors import declared_facts
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import PathQuery
 
-REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
-"""Roles that read a store; every other role writes it."""
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
 
@@ -306,7 +304,7 @@ def _written_directories(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]
             stores = {
                 store
                 for patterns, store, server, _ in uses
-                if server in near and any(_meets(one, other) for one in patterns for other in own)
+                if server in near and any(a.covers(b) or b.covers(a) for a in patterns for b in own)
             }
             for store in sorted(stores & writers.keys()):
                 yield file.problem(
@@ -323,7 +321,7 @@ def _store_uses(file: PolicyFile) -> Iterator[tuple[tuple[ToolPattern, ...], str
     The store is empty where none is named.
     """
     for place, entry in file.content.mappings():
-        writes = entry.role not in REMEMBERING
+        writes = entry.role not in READING
         yield entry.match, entry.store or "", file.server_at(place), writes
     sections = file.content.memory, file.content.stores
     for _, write, store in declared_writes(*sections):
@@ -341,10 +339,6 @@ def _vouching(file: PolicyFile) -> Iterator[tuple[Location, tuple[ToolPattern, .
     for index, listed in enumerate(file.content.directories):
         if listed.writer is not None:
             yield ("directories", index), (ToolPattern.parse(listed.tool),), listed.path.text
-
-
-def _meets(one: ToolPattern, other: ToolPattern) -> bool:
-    return one.covers(other) or other.covers(one)
 
 
 def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

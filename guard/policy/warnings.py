@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
-from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.model import READING, DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.policy.field_types import suggestion
 from guard.policy.memory_schema import AuthenticatedByEntry, SelectionEntry, declared_reads
@@ -290,9 +290,8 @@ def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
     Values are recorded from the results of tools that read, and from memory.
     """
-    reads = {Role.RECALL, Role.LIST, Role.RETRIEVE}
     if (
-        any(entry.role in reads for _, _, entry in tools_of(files))
+        any(entry.role in READING for _, _, entry in tools_of(files))
         or any([*declared_reads(file.content.memory, file.content.stores)] for file in files)
         or all(file.is_base for file in files)
     ):

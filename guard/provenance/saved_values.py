@@ -36,7 +36,7 @@ from guard.core.labels import (
     Rung,
     SavedText,
 )
-from guard.core.model import DestinationStatus, Integrity, Json, Role
+from guard.core.model import LISTED, READING, Integrity, Json, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN, LabelSets
 from guard.provenance.ladder import (
     OF_A_SERVICE,
@@ -392,7 +392,6 @@ def _texts_of(
     return texts
 
 
-READING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITTEN_LIMIT: Final = 2000
 """Values of one call that are noted as written."""
 
@@ -424,7 +423,7 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
     if classified.role in _RECORDING:
         values |= dict.fromkeys(_joined_mailboxes(arguments))
     for target in classified.targets if values else ():
-        if target.status in _LISTED:
+        if target.status in LISTED:
             for known in (*keys_of(target.destination), HANDLE + target.destination.canonical):
                 values.pop(known, None)
     return tuple(islice(values, WRITTEN_LIMIT))
@@ -609,4 +608,3 @@ def _makes_named(traced: TracedCall, context: Context) -> bool:
 _MESSAGES: Final = frozenset({Role.SEND, Role.DRAFT})
 _RECORDING: Final = frozenset({Role.SAVE, Role.OTHER})
 _AS_HANDLE: Final = HANDLE.removesuffix(":")
-_LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -99,7 +99,8 @@ class ArgumentRule(RuleConfig):
         if not applies:
             return None
         verb = "fails" if self.negate else "passes"
-        detail = f"a value at {self.path.text} {verb} the test `{self._test_name}`"
+        test = " and ".join(name for name, value in self._tests() if value is not None)
+        detail = f"a value at {self.path.text} {verb} the test `{test}`"
         if self.negate and self.equals is not None:
             use: dict[str, Json] = {"use": self.equals, "argument": self.path.text}
             return self.reason("argument", detail, targets, **use)
@@ -128,10 +129,6 @@ class ArgumentRule(RuleConfig):
         """Return whether the test names null or a blank text, which an absent value passes."""
         wanted = self.in_ or (() if self.equals is None else (self.equals,))
         return any(map(is_empty, wanted))
-
-    @property
-    def _test_name(self) -> str:
-        return " and ".join(name for name, value in self._tests() if value is not None)
 
     def folders(self) -> FolderRule | None:
         """Return the paths for which a person can answer, where the rule remembers."""

@@ -33,11 +33,6 @@ STATUS: Final = AliasChoices("status", "standing")
 """
 
 
-def _lacks_receiver(call: ClassifiedCall) -> bool:
-    """Return whether a call without destinations is a send, and the policy does not allow that."""
-    return call.role is Role.SEND and not call.may_lack_receivers
-
-
 Scope = Literal["session", "principal", "both"]
 
 
@@ -195,7 +190,10 @@ class RuleConfig(BaseModel):
             False where they keep it out, True where they let all of its destinations through;
             None where they have to be asked about each such call.
         """
-        return None if self._has_own_filters(type(self)) else self.lets_through(call)
+        mine, base = type(self), RuleConfig
+        own = (mine.match, mine.targets_of, mine.filters_match)
+        is_plain = own == (base.match, base.targets_of, base.filters_match)
+        return self.lets_through(call) if is_plain else None
 
     def lets_through(self, call: TracedCall) -> bool | None:
         """Return what :meth:`targets_of` says of a call, as :meth:`concerns`."""
@@ -203,11 +201,6 @@ class RuleConfig(BaseModel):
         if targets is None:
             return False
         return True if len(targets) == len(call.targets) else None
-
-    @staticmethod
-    def _has_own_filters(of_type: type[RuleConfig]) -> bool:
-        own = (of_type.match, of_type.targets_of, of_type.filters_match)
-        return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.filters_match)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
@@ -265,7 +258,9 @@ class RuleConfig(BaseModel):
         status, rungs, targets = self.status, self.rungs, call.targets
         filtered = status is not None or rungs is not None
         allowing = self.effect is Action.ALLOW
-        if allowing and not targets and (filtered or _lacks_receiver(call.classified)):
+        # A send without destinations has to be one that the policy allows.
+        lacks = known.role is Role.SEND and not known.may_lack_receivers
+        if allowing and not targets and (filtered or lacks):
             return None
         selected: list[Target] = []
         for target in targets:

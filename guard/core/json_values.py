@@ -17,15 +17,19 @@ _SCALARS: Final = (str, int, float)
 
 def scalars_in(value: Json) -> Iterator[str | int | float | bool]:
     """Yield every string, number and boolean that is a value, to any depth; no keys, no null."""
+    return (item for item in parts_of(value) if isinstance(item, _SCALARS))
+
+
+def parts_of(value: Json) -> Iterator[Json]:
+    """Yield a value and every value in it, containers included, to any depth."""
     stack = [value]
     while stack:
         item = stack.pop()
+        yield item
         if isinstance(item, dict):
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
-        elif isinstance(item, _SCALARS):
-            yield item
 
 
 def is_empty(value: Json) -> bool:

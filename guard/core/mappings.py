@@ -66,12 +66,11 @@ class ResultField:
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """Paths of messages in a result, and of the names that a user may give them."""
+    """Paths of messages in a result, and of their ids and senders."""
 
     each: PathQuery
     id: PathQuery
     sender: PathQuery
-    names: tuple[PathQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +242,16 @@ class ToolMapping:
         object.__setattr__(self, "body_members", body if len(body) == len(self.body) else None)
         paths = chain(self.destinations, self.body, rules.guarded, rules.ignore, rules.inert)
         object.__setattr__(self, "arguments", replace(rules, whole=_members(paths)))
+
+    def paths(self, write: WriteMapping | None) -> list[PathQuery]:
+        """Return the paths of all declared arguments; those of a memory's write as well."""
+        rules, reading = self.arguments, self.reading
+        queries: list[PathQuery | None] = [*self.destinations, *self.body, *rules.guarded]
+        queries += (*rules.ignore, *rules.inert, self.item, reading.reply, reading.named_by)
+        if write is not None:
+            queries += (*write.content, write.key, write.partition, write.target_path)
+            queries += (write.nonce, write.token)
+        return [part for query in queries if query is not None for part in query.parts or (query,)]
 
     def declared_at(self, at: float) -> ToolMapping:
         """Return the mapping without the fields that are declared no longer."""

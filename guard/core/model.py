@@ -41,6 +41,10 @@ ROLES: Final = tuple(Role)
 """The roles in the order in which every fixed-size counter stores them."""
 
 
+READING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
+"""Roles of tools that only read."""
+
+
 class Integrity(IntEnum):
     """The integrity lattice.  A value's label is the minimum over what it was derived from."""
 
@@ -131,6 +135,10 @@ class DestinationStatus(StrEnum):
     """Neither internal nor on a list; the unknown of the attestation ladder."""
     ALLOWED = "allowed"
     INTERNAL = "internal"
+
+
+LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
+"""Statuses of destinations that the policy lists as its own, or as allowed."""
 
 
 @frozen

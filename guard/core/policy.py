@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import partial
-from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -494,8 +493,8 @@ class PolicyIndex:
     """Server and service of the complete directories."""
     result_rules: tuple[JudgesResults, ...]
     """Rules on results."""
-    of_kind: dict[tuple[Role, bool, bool, bool], _Asked]
-    """Rules by role, mapped, egress and redefined of a call."""
+    every: _Asked
+    """Every rule, to be asked with its filters."""
     mappings: dict[str, ToolMapping | None] = field(default_factory=dict)
     """Mappings by server and tool."""
     alike: dict[object, _Asked | None] = field(default_factory=dict)
@@ -504,7 +503,6 @@ class PolicyIndex:
 
 def _index(policy: Policy) -> PolicyIndex:
     declared = (one for tool in policy.tools for one in tool.fields)
-    kinds = product(Role, (False, True), (False, True), (False, True))
     return PolicyIndex(
         replays=any(one.ranked or one.derives for one in policy.selections.values()),
         derives=any(one.derives for one in policy.selections.values()),
@@ -524,10 +522,7 @@ def _index(policy: Policy) -> PolicyIndex:
             if (tool.server or tool.service) and any(one.complete for one in tool.fields)
         ),
         result_rules=tuple(rule for rule in policy.rules if isinstance(rule, JudgesResults)),
-        of_kind={
-            kind: tuple((rule, False) for rule in policy.rules if _may_concern(rule, *kind))
-            for kind in kinds
-        },
+        every=tuple((rule, False) for rule in policy.rules),
     )
 
 
@@ -639,8 +634,7 @@ class Policy:
         """Return the rules to ask about a call: all but some that would say nothing of it.
 
         INVARIANT (filters): ``concerns`` of a rule looks at nothing of a call that is not in
-        ``key``, and ``may_concern`` at nothing but the kind of the call.  A rule without one of
-        them, or where it fails, is always asked.
+        ``key``.  A rule without it, or where it fails, is always asked.
         """
         known, targets = call.classified, call.targets
         mapping = known.mapping
@@ -657,15 +651,15 @@ class Policy:
             if found is not None:
                 return found
             seen = key in self.index.alike
-        of_kind = self.index.of_kind[known.role, known.mapped, call.is_egress, call.redefined]
+        rules = self.index.every
         if seen:
             # Worked out where a call comes a second time: most that differ never do.
-            asked = [(rule, _concerns(rule, call)) for rule, _ in of_kind]
-            of_kind = tuple([(rule, found is True) for rule, found in asked if found is not False])
-            self.index.alike[key] = of_kind
+            asked = [(rule, _concerns(rule, call)) for rule in self.rules]
+            rules = tuple([(rule, found is True) for rule, found in asked if found is not False])
+            self.index.alike[key] = rules
         elif key and len(self.index.alike) < MEMO_LIMIT:
             self.index.alike[key] = None
-        return of_kind
+        return rules
 
     def allowed_now(self, targets: tuple[Target, ...], at: float) -> tuple[Target, ...]:
         """Return destinations with those allowed that an entry allows until later than now."""
@@ -700,15 +694,6 @@ class Policy:
         )
 
 
-def _may_concern(rule: Rule, role: Role, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: FBT001  (the members of one key)
-    ask = getattr(rule, "may_concern", None)
-    try:
-        found = ask is None or ask(role, mapped=mapped, is_egress=is_egress, redefined=redefined)
-    except BaseException:  # noqa: BLE001  (asked, it raises again, and that blocks the call)
-        return True
-    return found is not False
-
-
 def _concerns(rule: Rule, call: TracedCall) -> bool | None:
     concerns = getattr(rule, "concerns", None)
     try:
@@ -723,7 +708,6 @@ KEY_TARGETS: Final = 8
 """Destinations up to which it is remembered which rules a call like this one concerns."""
 
 
-_FACTS: Final = attrgetter("facts")
 _ACTION: Final = attrgetter("action")
 _RULE_AND_CODE: Final = attrgetter("rule", "code")
 
@@ -775,7 +759,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         tuple(errors),
         situation.score,
         tuple(decided_by),
-        situation.facts if any(map(_FACTS, situation.findings)) else {},
+        situation.facts if any(one.facts for one in situation.findings) else {},
     )
 
 

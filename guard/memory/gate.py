@@ -26,7 +26,7 @@ from guard.core.memory import (
     Trust,
 )
 from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES, Metrics
-from guard.core.model import Destination, DestinationStatus, Integrity
+from guard.core.model import LISTED, Destination, DestinationStatus, Integrity
 from guard.core.policy import Action, Reason, Verdict
 from guard.values.decoder import content_readings, fold, without_markup
 from guard.values.finding import find_destinations, keys_of
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from guard.core.mappings import MemoryPolicy
     from guard.core.ports import AuditLog
 
-_KNOWN: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 ALONE: Final = 32
 """Texts of one write that are each read by themselves."""
 LETTERS: Final = 4
@@ -170,7 +169,7 @@ class CommitGate:
         if any(map(self._policy.suspicious, _readings(texts))):
             return True
         found = self._policy.suspicious_destinations and _destinations(texts)
-        unknown = (one for one in found or () if self._status_of(one) not in _KNOWN)
+        unknown = (one for one in found or () if self._status_of(one) not in LISTED)
         attested = candidate.evidence.attested if self._policy.is_default else frozenset()
         return any(attested.isdisjoint(keys_of(one)) for one in unknown)
 
@@ -219,12 +218,11 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
     found = dict.fromkeys(chain.from_iterable(decoded))
     found |= dict.fromkeys(chain.from_iterable(map(without_markup, found)))
     folded = [fold(view) for view in found]
-    parted = [_PARTED.sub(" ", view) for view in (*folded, *map(_joined, folded))]
+    parted = [
+        _PARTED.sub(" ", view)
+        for view in (*folded, *(_LETTER_GAP.sub("", view) for view in folded))
+    ]
     return tuple(dict.fromkeys([*found, *parted]))
-
-
-def _joined(text: str) -> str:
-    return _LETTER_GAP.sub("", text)
 
 
 @lru_cache(maxsize=4)

@@ -119,11 +119,9 @@ class CallJudge:
         queried, snapshot = await self._attempt(
             policy, classified, errors, shadow, reading, is_large=is_large
         )
-        given = policy, classified, queried, snapshot, errors, findings
-        if is_large:
-            traced, verdict = await self._parts.threads.run(self._decided, *given)
-        else:
-            traced, verdict = self._decided(*given)
+        traced, verdict = await self._parts.threads.run_if(
+            is_large, self._decided, policy, classified, queried, snapshot, errors, findings
+        )
         if shadow is not None:
             verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)
         verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
@@ -231,7 +229,9 @@ class CallJudge:
             if policy is not None and reading is not None:
                 tracing, query, grant = reading.tracing, reading.query or NO_QUERY, reading.grant
                 if policy.propagation is not None:
-                    spread = await self._spread(policy, classified, is_large=is_large)
+                    spread = await self._parts.threads.run_if(
+                        is_large, Spread.of, self._parts.seal, policy, classified
+                    )
                     query = query if spread is None else spread.extended(query)
                 if policy.index.has_standing:
                     status = PrincipalStatus(self._parts.seal, call, policy.approvals)
@@ -255,13 +255,6 @@ class CallJudge:
         if marks:
             self._parts.stores.marks.written(owner, marks)
         return Queried(tracing, spread, status), snapshot
-
-    async def _spread(
-        self, policy: Policy, classified: ClassifiedCall, *, is_large: bool
-    ) -> Spread | None:
-        if is_large:
-            return await self._parts.threads.run(Spread.of, self._parts.seal, policy, classified)
-        return Spread.of(self._parts.seal, policy, classified)
 
     # --- decision --------------------------------------------------------------------------------
 
@@ -398,11 +391,9 @@ class CallJudge:
         if trial is None:
             return verdict
         try:
-            given = shadow, status, verdict
-            if is_large:
-                other = await self._parts.threads.run(self._shadow_verdict, *given)
-            else:
-                other = self._shadow_verdict(*given)
+            other = await self._parts.threads.run_if(
+                is_large, self._shadow_verdict, shadow, status, verdict
+            )
             pair, verdict = verdict_pair(shadow, verdict, other)
         except Exception:  # noqa: BLE001  (as above)
             pair = VerdictPair(shadow.decided_by, FAILED, FAILED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from guard.core.calls import LOADED, SAVING, Claim, ClassifiedCall, Target, write_of
+from guard.core.calls import LOADED, OUTSIDE, SAVING, Claim, ClassifiedCall, Target, write_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
@@ -128,9 +128,6 @@ _HTTP_HOST: Final = (member_path("$", "host"),)
 _TEXTS: Final = frozenset({str, int, float})
 _LAST_MEMBER: Final = re.compile(r"(?:\.|\[')([\w-]{1,64})(?:'\])?(?:\[\d+\])*\Z")
 _PATH: Final = itemgetter(0)
-_TEXT: Final = itemgetter(1)
-_NO_PATHS: Final[frozenset[str]] = frozenset()
-_SUSPECT: Final = frozenset({DestinationStatus.EXTERNAL, DestinationStatus.DENIED})
 _WHOLE: Final = frozenset({"text", "number"})
 """Kinds that a whole argument can be, whatever is in it."""
 MESSAGE_ID_LIMIT: Final = 256
@@ -160,8 +157,10 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
     contested = (
         mapping is not None and claim is Claim.CONTESTED and not policy.names_server(mapping)
     )
-    if mapping is not None and mapping.role is Role.DRAFT and _is_sent(call.arguments):
-        mapping = replace(mapping, role=Role.SEND)
+    if mapping is not None and mapping.role is Role.DRAFT:
+        # A member of its arguments may say that it is sent.
+        is_sent = any(sends(name, value) for name, value in _members(dict(call.arguments)))
+        mapping = replace(mapping, role=Role.SEND) if is_sent else mapping
     role = Role.OTHER if mapping is None else mapping.role
     write = None if policy.memory is None else write_of(policy.memory, call, role, mapping)
     try:
@@ -208,8 +207,7 @@ def _without_surrogates(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        msg = "names of members differ in lone surrogates only"
-        raise ValueError(msg)
+        raise ValueError("names of members differ in lone surrogates only")
     return members
 
 
@@ -268,7 +266,7 @@ def _classify_mapped(
     inert = (
         set(map(_PATH, _selected(mapping.arguments.inert, arguments)))
         if mapping.arguments.inert
-        else _NO_PATHS
+        else frozenset[str]()
     )
     looked_at = _selected(mapping.arguments.guarded, arguments) if mapping.arguments.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
@@ -279,7 +277,7 @@ def _classify_mapped(
             targets += _answered(
                 policy, call, mapping.reading.reply, declared, none_yet=not targets
             )
-        ignored: AbstractSet[str] = _NO_PATHS
+        ignored: AbstractSet[str] = frozenset()
         traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
         if mapping.arguments.ignore:
@@ -287,7 +285,7 @@ def _classify_mapped(
         undeclared = search.undeclared(arguments, declared | ignored, mapping.arguments.whole)
         search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
-        body += map(_TEXT, _at(arguments, traced)) if traced else ()
+        body += (text for _, text in _at(arguments, traced))
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
@@ -311,11 +309,6 @@ def _classify_mapped(
     )
 
 
-def _is_sent(arguments: Mapping[str, Json]) -> bool:
-    """Return whether a member of a draft's arguments says that it is sent."""
-    return any(sends(name, value) for name, value in _members(arguments))
-
-
 def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
     """Yield name and value of every member, those of members included; of a list, every item."""
     stack: list[tuple[str, Json]] = [("", arguments)]
@@ -333,21 +326,7 @@ def _declared(
     arguments: Mapping[str, Json], mapping: ToolMapping, write: WriteMapping | None
 ) -> set[str]:
     """Return the paths of what the mappings of a call declare."""
-    queries = [
-        *mapping.destinations,
-        *mapping.body,
-        *mapping.arguments.guarded,
-        *mapping.arguments.ignore,
-    ]
-    queries += (
-        *mapping.arguments.inert,
-        *filter(None, (mapping.item, mapping.reading.reply, mapping.reading.named_by)),
-    )
-    if write is not None:
-        own = (write.key, write.partition, write.target_path, write.nonce, write.token)
-        queries += (*write.content, *filter(None, own))
-    parts = [part for query in queries for part in query.parts or (query,)]
-    return set(map(_PATH, _selected(parts, arguments)))
+    return set(map(_PATH, _selected(mapping.paths(write), arguments)))
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:
@@ -593,7 +572,7 @@ class _Search:
             ]
             self._add(path, (_UNREAD if d.kind == "malformed" else d for d in found))
         targets, self.targets = self.targets, []
-        return tuple(target for target in targets if target.status in _SUSPECT)
+        return tuple(target for target in targets if target.status in OUTSIDE)
 
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""
@@ -760,7 +739,7 @@ class _Search:
         for destination in destinations:
             spend(TARGET)
             status = self._policy.status_of(destination)
-            if status in _SUSPECT:
+            if status in OUTSIDE:
                 self.suspects.append(Target(destination, status, path))
 
 

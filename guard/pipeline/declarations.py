@@ -102,12 +102,16 @@ class DeclarationHandler:
             if isinstance(error, WorkExceededError) and policy.mode is not Mode.MONITOR:
                 raise
             if policy.mode is not Mode.MONITOR:
-                message = "what the server says of its tools cannot be checked now; retry later"
-                raise MessageError(UNCHECKED, message, status=503) from error
+                raise MessageError(
+                    UNCHECKED,
+                    "what the server says of its tools cannot be checked now; retry later",
+                    status=503,
+                ) from error
         source, content = declaration.source, declaration.content
         if not declaration.is_listing and await self.withheld(exchange, [(source, content)]):
-            message = "a rule of the policy withholds what the server says"
-            raise MessageError(WITHHELD, message, status=403)
+            raise MessageError(
+                WITHHELD, "a rule of the policy withholds what the server says", status=403
+            )
 
     def _offers(self, exchange: Exchange, declaration: Declaration) -> list[str]:
         """Note which tools a server offers; return the names if other workers must know of them."""
@@ -169,9 +173,7 @@ class DeclarationHandler:
         self, declaration: Declaration, work: Callable[..., ResultT], *arguments: object
     ) -> ResultT:
         """Do some work on a declaration; on a large one in a thread, while others are judged."""
-        if is_large(declaration.content):
-            return await self._guard.threads.run(work, *arguments)
-        return work(*arguments)
+        return await self._guard.threads.run_if(is_large(declaration.content), work, *arguments)
 
     async def _labels(
         self, policy: Policy, exchange: Exchange, declaration: Declaration

@@ -138,8 +138,7 @@ class Credentials:
         for proof in self.proofs:
             if (name := proof.principal(request)) is not None:
                 return request.proved(name)
-        message = "a valid proxy credential is required"
-        raise MessageError("bad_credential", message, status=407)
+        raise MessageError("bad_credential", "a valid proxy credential is required", status=407)
 
 
 def _read_credential(header: str | None) -> tuple[str | None, str]:

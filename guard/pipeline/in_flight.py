@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Type
 from guard.core.calls import ActionAttestation, ClassifiedCall, Target, TracedCall
 from guard.core.errands import ErrandCall, ErrandGrant
 from guard.core.errors import GuardError
+from guard.core.json_values import parts_of
 from guard.core.labels import (
     ActionRung,
     Attestation,
@@ -210,17 +211,12 @@ class InFlight(Generic[Held]):
 def text_size(value: Json) -> int:
     """Return the bytes that a JSON value holds, roughly."""
     size = 0
-    stack: list[Json] = [value]
-    while stack:
-        item = stack.pop()
+    for item in parts_of(value):
         size += _ITEM
         if isinstance(item, str):
             size += len(item)
         elif isinstance(item, dict):
             size += sum(map(len, item))
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
     return size
 
 

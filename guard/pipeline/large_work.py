@@ -85,6 +85,16 @@ class Threads:
 
         return await asyncio.to_thread(timed)
 
+    async def run_if(
+        self,
+        is_large: bool,  # noqa: FBT001  (the work's own arguments follow)
+        work: Callable[ParamT, ResultT],
+        *args: ParamT.args,
+        **options: ParamT.kwargs,
+    ) -> ResultT:
+        """Run a function, in a thread if its work is large."""
+        return await self.run(work, *args, **options) if is_large else work(*args, **options)
+
     def is_stuck(self, seconds: float) -> bool:
         """Return True if a thread has worked on one message for longer than a limit."""
         limit = time.monotonic() - seconds
@@ -207,8 +217,9 @@ class LargeCalls:
             return MessageError("bad_json", "the body is nested too deep")
         except Exception as error:
             self._metrics.count(ERRORS, "parse")
-            message = "the message could not be read; retry later"
-            raise MessageError("guard_error", message, status=503) from error
+            raise MessageError(
+                "guard_error", "the message could not be read; retry later", status=503
+            ) from error
 
 
 def parsed(body: bytes) -> Json | MessageError:

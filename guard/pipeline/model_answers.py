@@ -141,7 +141,8 @@ class ModelAnswerHandler:
             if pending is None:
                 if await self._parts.shared.said(tenant, _REPORTED, [name]):
                     return None
-                pending = _call_in(await self._parts.shared.take(tenant, key))
+                held = await self._parts.shared.take(tenant, key)
+                pending = None if isinstance(held, str) else held
         classified = pending or untraced(self._classify(self._call(exchange, result.call)))
         at = self._parts.clock.now()
         verdict = await self._parts.guard.observe(
@@ -158,7 +159,3 @@ class ModelAnswerHandler:
         if policy is None:
             return ClassifiedCall(call, Role.OTHER)
         return self._parts.guard.calls.classified(policy, call)
-
-
-def _call_in(held: TracedCall | str | None) -> TracedCall | None:
-    return None if isinstance(held, str) else held

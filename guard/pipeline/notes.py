@@ -47,11 +47,10 @@ class Notes:
         writes: list[LabelWrite] = []
         if policy is not None:
             seal, sets = self._parts.seal.folding(policy.fold), label_sets(policy.limits)
-            given = seal, sets, identity, said, at, policy.needs
-            if len(text) > LONG_PROMPT:
-                writes = await self._parts.threads.run(prompt_writes, *given)
-            else:
-                writes = prompt_writes(*given)
+            is_long = len(text) > LONG_PROMPT
+            writes = await self._parts.threads.run_if(
+                is_long, prompt_writes, seal, sets, identity, said, at, policy.needs
+            )
         await self._parts.stores.sessions.note(identity, writes)
         for recorder in self._parts.log.recorders:
             recorder.prompt(identity, text, at)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import MessageError
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
 
 
 OutcomeT = TypeVar("OutcomeT")
-_DECISION: Final = attrgetter("decision_id")
-_RULES: Final = attrgetter("verdict.decided_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +145,13 @@ class RequestHandler:
             route = self._route(request)
             return await answer_login(self._parts, login, request, route, decision_id)
         try:
-            if len(request.body) > LARGE:
+            is_large, threads = len(request.body) > LARGE, self._parts.guard.threads
+            if is_large and is_json(request.body):
                 # Others are judged meanwhile.
-                if is_json(request.body):
-                    principal = self._route(request).principal
-                    request.parsed(
-                        await self._parts.guard.calls.large.json(principal, request.body)
-                    )
-                protocol = await self._parts.guard.threads.run(self._protocols.of, request)
-                message = await self._parts.guard.threads.run(protocol.parse, request)
-            else:
-                protocol = self._protocols.of(request)
-                message = protocol.parse(request)
+                principal = self._route(request).principal
+                request.parsed(await self._parts.guard.calls.large.json(principal, request.body))
+            protocol = await threads.run_if(is_large, self._protocols.of, request)
+            message = await threads.run_if(is_large, protocol.parse, request)
             identity = identify(request, message, self._credentials)
             upstream = protocol.upstream(request)
             side_content = await self._calls.side_content(
@@ -231,9 +222,9 @@ class RequestHandler:
         if not 0 < len(asked) <= TOGETHER:
             return reply
         policy = asked[0].verdict.policy
-        decisions = tuple(map(_DECISION, asked))
+        decisions = tuple(one.decision_id for one in asked)
         message = rewriting.message
-        rules = frozenset(chain.from_iterable(map(_RULES, asked)))
+        rules = frozenset(rule for one in asked for rule in one.verdict.decided_by)
         return AskedRequest(
             request, reply, protocol, message, identity, policy, decisions, rules, reworded
         )

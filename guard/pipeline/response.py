@@ -447,9 +447,9 @@ class ResponseHandler:
 
     async def _declared_in(self, protocol: ProtocolModule, content: Json) -> list[Declaration]:
         """Return what a server declares; a large listing is read while others are judged."""
-        if is_large(content):
-            return await self._parts.guard.threads.run(lambda: list(protocol.declarations(content)))
-        return list(protocol.declarations(content))
+        return await self._parts.guard.threads.run_if(
+            is_large(content), lambda: list(protocol.declarations(content))
+        )
 
     async def _settle(
         self, exchange: Exchange, result: ParsedResult, status: int

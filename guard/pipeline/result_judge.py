@@ -199,9 +199,8 @@ class ResultJudge:
         """
         policy = self._parts.policies.policy_for(result.call.call.identity)
         known = None if policy is None else await self._read_apart(policy, result)
-        if policy is not None and policy.propagation is not None:
-            return await self._parts.threads.run(self._labels, result, known)
-        return self._labels(result, known)
+        is_long = policy is not None and policy.propagation is not None
+        return await self._parts.threads.run_if(is_long, self._labels, result, known)
 
     async def read_declared(
         self, policy: Policy, result: ToolResult, *, deep: bool

@@ -354,8 +354,9 @@ def with_hooks(client: str, text: bytes, command: str) -> bytes:
             others = [one for one in hooks.get(event, []) if SIGN not in json.dumps(one)]
             hooks[event] = [*others, _entry(where, event, command)]
     except (ValueError, AttributeError, TypeError) as error:
-        msg = f"`{where.path}` is not a JSON object with `hooks` by event; mend it first"
-        raise GuardError(msg) from error
+        raise GuardError(
+            f"`{where.path}` is not a JSON object with `hooks` by event; mend it first"
+        ) from error
     if where.is_flat:
         document.setdefault("version", 1)
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

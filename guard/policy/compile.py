@@ -66,7 +66,7 @@ from guard.policy.warnings import warnings
 from guard.protocols.http.tools import HttpTool, HttpToolTable, UrlTemplate
 from guard.provenance.actions import reaching
 from guard.values.folds import Folds
-from guard.values.patterns import PatternSet, parse_pattern
+from guard.values.patterns import PatternSet
 
 if TYPE_CHECKING:
     from guard.policy.rules.base import RuleConfig
@@ -190,7 +190,7 @@ def _first(files: Sequence[PolicyFile], section: str) -> Any:
 
 def _destinations(files: Sequence[PolicyFile], *, folds_tags: bool) -> DestinationLists:
     return DestinationLists(
-        is_internal=_patterns(d for file in files for d in file.content.internal_domains),
+        is_internal=PatternSet.parse(d for file in files for d in file.content.internal_domains),
         is_allowed=PatternSet.parse(
             (d for file in files for d in file.content.allow if isinstance(d, str)),
             folds_tags=folds_tags,
@@ -270,8 +270,8 @@ def _egress(entries: Sequence[EgressEntry]) -> EgressLimits:
         return EgressLimits()
     return EgressLimits(
         ports=frozenset(port for entry in entries for port in entry.ports),
-        may_be_private=_patterns(text for entry in entries for text in entry.private),
-        passes_through=_patterns(text for entry in entries for text in entry.passthrough),
+        may_be_private=PatternSet.parse(text for entry in entries for text in entry.private),
+        passes_through=PatternSet.parse(text for entry in entries for text in entry.passthrough),
     )
 
 
@@ -410,7 +410,3 @@ def _ask(entry: AskEntry) -> AskSettings:
         for one in entry.elicit
     )
     return AskSettings(entry.hold or 0, entry.quiet, elicit)
-
-
-def _patterns(texts: Iterable[str]) -> PatternSet:
-    return PatternSet(tuple(parse_pattern(text) for text in dict.fromkeys(texts)))

@@ -55,8 +55,9 @@ def read_manifest(directory: Path) -> dict[str, ClassifierEntry]:
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:
-        message = f"`{path}` is not a manifest of detectors ({type(error).__name__})"
-        raise ModelError(message) from error
+        raise ModelError(
+            f"`{path}` is not a manifest of detectors ({type(error).__name__})"
+        ) from error
     if wrong := next((name for name in found if not NAME.fullmatch(name)), None):
         raise ModelError(f"`{path}` has an invalid detector name `{wrong[:64]}`")
     return found

@@ -113,7 +113,8 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
         return f"missing field `{name}`"
     if kind == "extra_forbidden":
         model = nested.get(tuple(step for step in location[:-1] if isinstance(step, str)))
-        return f"unknown field `{name}`" + suggestion(name, _spelled(model) if model else ())
+        fields = model.model_fields.items() if model else ()
+        return f"unknown field `{name}`" + suggestion(name, [i.alias or n for n, i in fields])
     if kind in {"enum", "literal_error"}:
         expected = str(context["expected"]).replace("'", "`")
         hint = suggestion(str(item["input"]), re.findall(r"`([^`]+)`", expected))
@@ -126,11 +127,6 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
         "string_pattern_mismatch": f" must match `{context.get('pattern')}`",
         "value_error": f": {context.get('error')}",
     }.get(kind, f": {plain[:1].lower()}{plain[1:]}")
-
-
-def _spelled(model: type[BaseModel]) -> list[str]:
-    """Return the names of a model's fields as a file writes them."""
-    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def _field(location: Location) -> str:

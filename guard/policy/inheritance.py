@@ -167,21 +167,17 @@ class _Taken:
         try:
             base = load_file(Path(name))
         except PolicyError as error:
-            self._problem(file, place, error.problems[0].message)
+            self.problems.append(file.problem(place, error.problems[0].message))
             return None
         there = base.content.revision
         if revision and int(revision) != there:
-            self._problem(
-                file,
-                place,
+            advice = (
                 f"`{name}` is at revision {there} here, not {revision}; read `guard policies show "
-                f"{name.partition(':')[2]}` and the changelog, then write `{name}@{there}`",
+                f"{name.partition(':')[2]}` and the changelog, then write `{name}@{there}`"
             )
+            self.problems.append(file.problem(place, advice))
             return None
         return base
-
-    def _problem(self, file: PolicyFile, place: Location, message: str) -> None:
-        self.problems.append(file.problem(place, message))
 
     def _own(self, content: PolicyDocument) -> PolicyDocument:
         """Return what is taken of a shipped policy's content."""
@@ -210,6 +206,12 @@ class _Taken:
             elif earlier.source.path != base.source.path:
                 line = earlier.source.line(("rules", at, "id"))
                 place = f"{base.source.path}:{base.source.line(('rules', index, 'id'))}"
-                message = f"this rule stands in the place of the one at {place}"
-                self.replaced.append(PolicyProblem(earlier.source.path, line, message, rule.id))
+                self.replaced.append(
+                    PolicyProblem(
+                        earlier.source.path,
+                        line,
+                        f"this rule stands in the place of the one at {place}",
+                        rule.id,
+                    )
+                )
         return tuple(kept)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import SAVING
 from guard.core.labels import VOUCHING
-from guard.core.model import Role
+from guard.core.model import READING, Role
 from guard.core.policy import Action, Mode
 from guard.core.tool_patterns import ToolPattern
 from guard.detectors import declared_facts
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from guard.core.errors import PolicyProblem
     from guard.core.mappings import PathQuery
 
-REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
-"""Roles that read a store; every other role writes it."""
 PROBE: Final = {"guard-probe": {"guard-probe": "v"}, "guard-probe-list": [{"guard-probe": "v"}]}
 """Arguments no author thought of: a ``body`` or ``ignore`` path that selects one hides all."""
 
@@ -58,19 +56,20 @@ def _settings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     for file in own_files(files):
         mode, wanted = file.content.mode, first.content.mode
         if mode is not wanted:
-            message = (
+            yield file.problem(
+                ("mode",),
                 f"mode `{mode}` differs from `{wanted}` of `{first.source.path}`; write the same "
-                "in every file (left out, it is `enforce`)"
+                "in every file (left out, it is `enforce`)",
             )
-            yield file.problem(("mode",), message)
         for name in ("state", "ask", "approvals"):
             value = getattr(file.content, name)
             if value is None:
                 continue
             other = kept.setdefault(name, file)
             if getattr(other.content, name) != value:
-                message = f"`{name}` differs from that of `{other.source.path}`; keep one"
-                yield file.problem((name,), message)
+                yield file.problem(
+                    (name,), f"`{name}` differs from that of `{other.source.path}`; keep one"
+                )
 
 
 def _asking_rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -105,8 +104,10 @@ def _memory(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     first, stated = next((one for one in gated if states_settings(one[1])), gated[0])
     for file, section in gated:
         if states_settings(section) and settings_of(section) != settings_of(stated):
-            message = f"`memory` differs from that of `{first.source.path}`; write the same in both"
-            yield file.problem(("memory",), message)
+            yield file.problem(
+                ("memory",),
+                f"`memory` differs from that of `{first.source.path}`; write the same in both",
+            )
     yield from _unclassed_saves(files, first)
     # A profile is about one server's tools; another's may have the same names.
     yield from _store_names([file for file in files if not file.server])
@@ -127,20 +128,20 @@ def _unclassed_saves(files: Sequence[PolicyFile], first: PolicyFile) -> Iterator
         for pattern in tool.match
     ]
     if not writes and not any(gated for _, gated in saves):
-        message = (
+        yield first.problem(
+            ("memory", "writes"),
             "the memory gate has no write to judge; declare the store in `stores`, or name it as "
-            "`store` of each tool that saves"
+            "`store` of each tool that saves",
         )
-        yield first.problem(("memory", "writes"), message)
         return
     for pattern in (pattern for pattern, gated in saves if not gated):
         if not any(claim.overlaps(pattern) for claim in claims):
             advice = "add one, or name their `store`" if is_default else "add one"
-            message = (
+            yield first.problem(
+                ("memory", "writes"),
                 f"tools `{pattern.text}` save, and nothing in `memory.writes` says what class; "
-                f"{advice}"
+                f"{advice}",
             )
-            yield first.problem(("memory", "writes"), message)
 
 
 def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -158,11 +159,11 @@ def _store_names(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                     found = ((store, where) for one, store, where in claims if one.covers(pattern))
                     store, where = next(found, ("", ""))
                     if store not in {"", mapping.store}:
-                        message = (
+                        yield file.problem(
+                            location,
                             f"tools `{pattern.text}` are of store `{mapping.store}` here and of "
-                            f"`{store}` at {where}; declare the store once, in `stores`"
+                            f"`{store}` at {where}; declare the store once, in `stores`",
                         )
-                        yield file.problem(location, message)
 
 
 def _selections_and_records(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -184,11 +185,11 @@ def _selections_and_records(files: Sequence[PolicyFile]) -> Iterator[PolicyProbl
     if not any(entry.store for _, _, entry in tools_of(files)):
         for file in files:
             if file.content.propagation is not None:
-                message = (
+                yield file.problem(
+                    ("propagation",),
                     "no tool has a `store`, so nothing is on record; write `store: NAME` into the "
-                    "mappings of the memory's tools, or declare it in `stores`"
+                    "mappings of the memory's tools, or declare it in `stores`",
                 )
-                yield file.problem(("propagation",), message)
 
 
 def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -199,8 +200,10 @@ def _lists(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 text = entry if isinstance(entry, str) else entry.to
                 by = shadowing_pattern(text, denied)
                 if by is not None:
-                    message = f"`{text}` can never match: `{by}` in `deny` wins; remove one of them"
-                    yield file.problem((name, index), message)
+                    yield file.problem(
+                        (name, index),
+                        f"`{text}` can never match: `{by}` in `deny` wins; remove one of them",
+                    )
 
 
 def _mappings(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -250,15 +253,19 @@ def _mapping(entry: ToolEntry) -> Iterator[tuple[str, str]]:
                 yield name, f"`{name}` concerns tools with role `send` only; remove it"
         return
     if not entry.destinations and not entry.reply:
-        message = "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`"
-        yield "role", message
+        yield (
+            "role",
+            "a mapping with role `send` needs `destinations`, e.g. `destinations: ['$.to']`",
+        )
     for name in ("body", "ignore"):
         for path in _hiding(getattr(entry, name)):
-            message = (
-                f"`{path}` in `{name}` hides arguments that it does not name, and the "
-                "destinations in them; name the arguments"
+            yield (
+                name,
+                (
+                    f"`{path}` in `{name}` hides arguments that it does not name, and the "
+                    "destinations in them; name the arguments"
+                ),
             )
-            yield name, message
 
 
 def _hiding(paths: Iterable[PathQuery]) -> Iterator[str]:
@@ -297,15 +304,15 @@ def _written_directories(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]
             stores = {
                 store
                 for patterns, store, server, _ in uses
-                if server in near and any(_meets(one, other) for one in patterns for other in own)
+                if server in near and any(a.covers(b) or b.covers(a) for a in patterns for b in own)
             }
             for store in sorted(stores & writers.keys()):
-                message = (
+                yield file.problem(
+                    location,
                     f"`{path}` is a directory in store `{store}`, which `{writers[store]}` writes: "
                     "an agent could enter itself; write `as: counterparty`, or move the directory "
-                    "out of the store"
+                    "out of the store",
                 )
-                yield file.problem(location, message)
 
 
 def _store_uses(file: PolicyFile) -> Iterator[tuple[tuple[ToolPattern, ...], str, str, bool]]:
@@ -314,7 +321,7 @@ def _store_uses(file: PolicyFile) -> Iterator[tuple[tuple[ToolPattern, ...], str
     The store is empty where none is named.
     """
     for place, entry in file.content.mappings():
-        writes = entry.role not in REMEMBERING
+        writes = entry.role not in READING
         yield entry.match, entry.store or "", file.server_at(place), writes
     sections = file.content.memory, file.content.stores
     for _, write, store in declared_writes(*sections):
@@ -334,10 +341,6 @@ def _vouching(file: PolicyFile) -> Iterator[tuple[Location, tuple[ToolPattern, .
             yield ("directories", index), (ToolPattern.parse(listed.tool),), listed.path.text
 
 
-def _meets(one: ToolPattern, other: ToolPattern) -> bool:
-    return one.covers(other) or other.covers(one)
-
-
 def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield tools that nothing maps, and requests that would be two tools."""
     patterns = [pattern for _, _, entry in tools_of(files) for pattern in entry.match]
@@ -346,14 +349,18 @@ def _http_tools(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         for index, entry in enumerate(file.content.http_tools):
             where = ("http_tools", index)
             if not any(pattern.matches(entry.tool) is True for pattern in patterns):
-                message = f"no tool mapping claims `{entry.tool}`; say in `tools` what it does"
-                yield file.problem((*where, "tool"), message)
+                yield file.problem(
+                    (*where, "tool"),
+                    f"no tool mapping claims `{entry.tool}`; say in `tools` what it does",
+                )
             template = UrlTemplate.parse(entry.url)
             for method in entry.method:
                 key = (method, template.origin, template.shape)
                 if key in seen:
-                    message = f"`{method}` of this URL is already a tool at {seen[key]}; keep one"
-                    yield file.problem((*where, "url"), message)
+                    yield file.problem(
+                        (*where, "url"),
+                        f"`{method}` of this URL is already a tool at {seen[key]}; keep one",
+                    )
                 line = file.source.line((*where, "tool"))
                 seen.setdefault(key, f"{file.source.path}:{line}")
 
@@ -367,8 +374,10 @@ def _services(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         for index, field in enumerate(entry.fields):
             for name in field.serves:
                 if name not in known:
-                    message = f"no tool is of a service or server `{name}`{suggestion(name, known)}"
-                    yield file.problem((*place, "fields", index, "for"), message)
+                    yield file.problem(
+                        (*place, "fields", index, "for"),
+                        f"no tool is of a service or server `{name}`{suggestion(name, known)}",
+                    )
 
 
 def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -391,11 +400,12 @@ def _rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         for index, rule in enumerate(file.rules):
             location = ("rules", index)
             if rule.id in ids:
-                message = (
+                yield file.problem(
+                    (*location, "id"),
                     f"duplicate rule id; it is already at {ids[rule.id]}, and both would be asked: "
-                    "rename or remove one (a rule takes the place of one that its file `extends`)"
+                    "rename or remove one (a rule takes the place of one that its file `extends`)",
+                    rule.id,
                 )
-                yield file.problem((*location, "id"), message, rule.id)
             line = file.source.line((*location, "id"))
             ids.setdefault(rule.id, f"{file.source.path}:{line}")
             if isinstance(rule, ResultRule):
@@ -417,8 +427,9 @@ def _no_allowance(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     if not effects:
         yield last.problem(("rules",), "the policy has no rule, so it would block every call")
     elif Action.ALLOW not in effects and last.content.mode is not Mode.MONITOR:
-        message = "no rule has effect `allow`, so the policy would block every call; add one"
-        yield last.problem(("rules",), message)
+        yield last.problem(
+            ("rules",), "no rule has effect `allow`, so the policy would block every call; add one"
+        )
 
 
 def _unknown_detector(name: str) -> str:

@@ -18,7 +18,7 @@ from guard.policy.proposal import argument_path, suggested_action
 from guard.protocols.http.tools import UrlTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from guard.core.mappings import ActionName
 
@@ -39,8 +39,6 @@ MAX_DEPTH: Final = 8
 """Nesting of a body that is looked into; deeper fields are still looked through at run time."""
 MAX_FIELDS: Final = 5000
 """Fields of one operation that are looked at."""
-_PLAIN_SCALAR: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
-_YAML_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 
@@ -306,11 +304,13 @@ http_tools:"""
 
 def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
     """Yield a policy file without rules that maps the proposed tools, part by part."""
-    yield _HEAD.format(name=_scalar(name))
+    yield _HEAD.format(name=json.dumps(name))
     for tool in proposal.tools:
-        head = f"tool: {_scalar(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
+        head = (
+            f"tool: {json.dumps(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
+        )
         more = f", body: {tool.body}" if tool.body != "none" else ""
-        more += f", repeat: {_list(tool.repeat)}" if tool.repeat else ""
+        more += f", repeat: {json.dumps(tool.repeat)}" if tool.repeat else ""
         summary = "".join(char if char.isprintable() else " " for char in tool.summary)
         yield f"  # {summary}\n  - {{{head}{more}}}"
     yield "tools:"
@@ -318,24 +318,18 @@ def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
         for action in dict.fromkeys(one.action for one in proposal.tools if one.role is role):
             same = [o.tool for o in proposal.tools if o.role is role and o.action == action]
             review = "" if role is Role.RETRIEVE else "  # review: is one of them a send or a save?"
-            yield f"  - match: {_list(same)}\n    role: {role.value}{review}{_action_line(action)}"
+            yield (
+                f"  - match: {json.dumps(same)}\n    role: {role.value}{review}"
+                f"{_action_line(action)}"
+            )
     for tool in proposal.tools:
         if tool.role is Role.SEND:
             yield (
-                f"  - match: [{_scalar(tool.tool)}]\n    role: send"
+                f"  - match: [{json.dumps(tool.tool)}]\n    role: send"
                 f"{_action_line(tool.action or 'send')}\n"
-                f"    destinations: {_list(tool.destinations)}"
+                f"    destinations: {json.dumps(tool.destinations)}"
             )
 
 
 def _action_line(action: ActionName | None) -> str:
     return f"\n    action: {action}  # by method and name; review" if action else ""
-
-
-def _list(items: Iterable[str]) -> str:
-    return f"[{', '.join(map(_scalar, items))}]"
-
-
-def _scalar(text: str) -> str:
-    plain = _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_WORDS
-    return text if plain else json.dumps(text)

@@ -330,6 +330,27 @@ def _server_text(server: ProposedServer) -> str:
     return "\n".join([*lines, *_mappings(server.guesses, server.name)])
 
 
+_TOOL_LINES: Final = """\
+servers:
+  - name: {server}
+    upstream: {upstream}
+    pins:
+      {tool}: {digest}
+    tools:
+      - match: [{tool}]
+        role: {role}
+"""
+_TOOL_TEST: Final = """\
+tests:
+  - name: {name}
+    call:
+      tool: {tool}
+      upstream: {upstream}
+    verdict: {verdict}
+    reasons: [{reason}]
+"""
+
+
 def mapping_text(upstream: str, tool: ListedTool, given: Role | None = None) -> tuple[str, str]:
     """Return lines that map one tool of a server as its definition suggests, and their test.
 
@@ -342,31 +363,29 @@ def mapping_text(upstream: str, tool: ListedTool, given: Role | None = None) -> 
     """
     found = guess(tool)
     role = given or found.suggested or Role.OTHER
-    lines = ["servers:", f"  - name: {json.dumps(re.sub(r'[^A-Za-z0-9._-]+', '-', upstream)[:64])}"]
-    lines += [f"    upstream: {json.dumps(upstream)}", "    pins:"]
-    lines += [f"      {json.dumps(tool.name)}: {json.dumps(tool.digest)}", "    tools:"]
-    lines += [f"      - match: {json.dumps([tool.name])}", f"        role: {role.value}"]
-    if found.action is not None:
-        lines.append(f"        action: {found.action}")
-    if role is Role.SEND:
-        lines.append(f"        destinations: {_paths(found.destinations)}")
-        lines += [f"        body: {_paths(found.body)}"] if found.body else []
-    name = json.dumps(f"{tool.name} to nobody who is known")
-    tests = ["tests:", f"  - name: {name}", "    call:"]
-    tests += [f"      tool: {json.dumps(tool.name)}", f"      upstream: {json.dumps(upstream)}"]
     is_send = role is Role.SEND
-    tests.append(f"    verdict: {'block' if is_send else 'allow'}")
-    tests.append(f"    reasons: [{'destination_missing' if is_send else 'tool_role'}]")
-    return "\n".join([*lines, ""]), "\n".join([*tests, ""])
+    more = f"        action: {found.action}\n" if found.action is not None else ""
+    if is_send:
+        more += f"        destinations: {_paths(found.destinations)}\n"
+        more += f"        body: {_paths(found.body)}\n" if found.body else ""
+    server = re.sub(r"[^A-Za-z0-9._-]+", "-", upstream)[:64]
+    fields = {
+        "server": json.dumps(server),
+        "upstream": json.dumps(upstream),
+        "tool": json.dumps(tool.name),
+        "digest": json.dumps(tool.digest),
+        "role": role.value,
+        "name": json.dumps(f"{tool.name} to nobody who is known"),
+        "verdict": "block" if is_send else "allow",
+        "reason": "destination_missing" if is_send else "tool_role",
+    }
+    return _TOOL_LINES.format_map(fields) + more, _TOOL_TEST.format_map(fields)
 
 
 def server_start(server: ProposedServer) -> str:
     """Return the first lines of a proposed server: its command or address, and its name."""
-    return f"  # {_comment(server.started)}\n  - name: {json.dumps(server.name)}"
-
-
-def _comment(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)[:160]
+    started = "".join(char if char.isprintable() else " " for char in server.started)[:160]
+    return f"  # {started}\n  - name: {json.dumps(server.name)}"
 
 
 def _mappings(guesses: Sequence[Guess], store: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from guard.core.model import Json, Role
+from guard.core.model import READING, Json, Role
 from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
     Guess,
@@ -82,7 +82,6 @@ _IMAGE: Final = re.compile(
 _RECEIVERS: Final = frozenset({"people", "places", "handles"})
 _IDS: Final = re.compile(r"(^|_)ids?$|[a-z]I[Dd]s?$|(?i:callback|webhook)")
 """Names of arguments that hold an id, or that call back."""
-_READS: Final = frozenset({Role.RETRIEVE, Role.RECALL, Role.LIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +183,8 @@ def _named(kind: str, form: re.Pattern[str], word: str) -> Launch | None:
     found = form.fullmatch(word)
     if found is None:
         return None
-    return Launch(kind, _normal(found[1]) if kind == "pypi" else found[1])
-
-
-def _normal(name: str) -> str:
-    """Return a package's name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    # PEP 503 compares names of packages so.
+    return Launch(kind, re.sub(r"[-_.]+", "-", found[1]).lower() if kind == "pypi" else found[1])
 
 
 def named(server: ConfiguredServer) -> str:
@@ -261,7 +256,7 @@ def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset(
     judged = _heads(entry.destinations)
     if judged and not judged & names:
         return f"it has none of the arguments {_listed(judged)}"
-    if entry.role in _READS and tool.annotations.get("readOnlyHint") is False:
+    if entry.role in READING and tool.annotations.get("readOnlyHint") is False:
         return "the server says that it does not only read"
     further = sorted(_receiving(entry.role, tool) - heads)
     return f"the profile does not know {_listed(further)}, which may name who receives" * bool(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.labels import VOUCHING, Channel, Rung
 from guard.core.memory import SourceType
-from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.model import READING, DestinationStatus, Integrity, Role
 from guard.core.policy import Action, Mode
 from guard.policy.field_types import suggestion
 from guard.policy.memory_schema import AuthenticatedByEntry, SelectionEntry, declared_reads
@@ -140,8 +140,10 @@ def _uncounted(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
             for message in _useless(store.selection, gated=gated):
                 yield file.problem(("stores", number, "selection"), message)
             if not any(read.ranked is not None for read in store.reads):
-                message = "no read of this store has `ranked`, so no answer of it is replayed"
-                yield file.problem(("stores", number, "selection"), message)
+                yield file.problem(
+                    ("stores", number, "selection"),
+                    "no read of this store has `ranked`, so no answer of it is replayed",
+                )
 
 
 def _useless(entry: SelectionEntry, *, gated: bool) -> Iterator[str]:
@@ -206,12 +208,13 @@ def _unsaturated(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
                 and (rule.rungs is None or Rung.UNKNOWN in rule.rungs)
                 and not any(_covers(one, rule) for one in asking)
             ):
-                message = (
+                yield file.problem(
+                    ("rules", index),
                     "it allows receivers that nobody vouches for even where the labels of their "
                     "principal reached a bound, so that they may be tainted; write `type: "
-                    "provenance` with `rungs: [..., unknown]`, which asks then"
+                    "provenance` with `rungs: [..., unknown]`, which asks then",
+                    rule.id,
                 )
-                yield file.problem(("rules", index), message, rule.id)
 
 
 def _asks_about_unknown(rule: ProvenanceRule) -> bool:
@@ -275,11 +278,11 @@ def _unseen_actions(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
         for pattern in entry.match if changes and entry.action is None else ():
             action = suggested_action(pattern.text)
             if action in GRAVE:
-                message = (
+                yield file.problem(
+                    (*place, "match"),
                     f"`{pattern.text}` reads like a tool that changes something, and no rule "
-                    f"of type `action` sees it: write `action: {action}`, or the one that fits"
+                    f"of type `action` sees it: write `action: {action}`, or the one that fits",
                 )
-                yield file.problem((*place, "match"), message)
 
 
 def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
@@ -287,9 +290,8 @@ def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
     Values are recorded from the results of tools that read, and from memory.
     """
-    reads = {Role.RECALL, Role.LIST, Role.RETRIEVE}
     if (
-        any(entry.role in reads for _, _, entry in tools_of(files))
+        any(entry.role in READING for _, _, entry in tools_of(files))
         or any([*declared_reads(file.content.memory, file.content.stores)] for file in files)
         or all(file.is_base for file in files)
     ):
@@ -383,11 +385,11 @@ def _never_allowed(file: PolicyFile, rules: Sequence[RuleConfig]) -> Iterator[Po
     known = {role for rule in passing if rule.mapped is not False for role in rule.roles or ()}
     for place, entry in file.content.mappings():
         if entry.role not in known:
-            message = (
+            yield file.problem(
+                (*place, "role"),
                 f"no rule allows or asks about role `{entry.role}`, so each call of "
-                f"`{entry.match[0].text}` is blocked; add one"
+                f"`{entry.match[0].text}` is blocked; add one",
             )
-            yield file.problem((*place, "role"), message)
 
 
 def _public_domains(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:

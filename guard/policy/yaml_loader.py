@@ -86,11 +86,23 @@ def load_document(path: Path) -> Document:
     except InputError as error:
         raise PolicyError((PolicyProblem(name, 0, str(error)),)) from error
     except OSError as error:
-        message = f"cannot read the file: {(error.strerror or 'unknown error').lower()}"
-        raise PolicyError((PolicyProblem(name, 0, message),)) from error
+        raise PolicyError(
+            (
+                PolicyProblem(
+                    name, 0, f"cannot read the file: {(error.strerror or 'unknown error').lower()}"
+                ),
+            )
+        ) from error
     if len(data) > MAX_BYTES:
-        message = f"the file is larger than {MAX_BYTES} bytes; split it into several policies"
-        raise PolicyError((PolicyProblem(name, 0, message),))
+        raise PolicyError(
+            (
+                PolicyProblem(
+                    name,
+                    0,
+                    f"the file is larger than {MAX_BYTES} bytes; split it into several policies",
+                ),
+            )
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -12,14 +12,13 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errands import ErrandGrant
 from guard.core.json_values import json_encoder
 from guard.core.labels import LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, Identity, Json, SessionRung, ToolCall
-from guard.core.policy import Action, Policy, Reason, Verdict
+from guard.core.model import LISTED, Identity, Json, SessionRung, ToolCall
+from guard.core.policy import Action, Policy, Verdict
 from guard.core.tool_answers import Cover
 from guard.provenance import errands, folders, label_sets
 
@@ -46,10 +45,8 @@ TOGETHER: Final = 16
 _GIVEN: Final = frozenset({SessionRung.MCP_SESSION, SessionRung.RECORDED})
 """Ways to learn session ids that a client does not make up: a retry after a reconnection has
 another of any other kind."""
-_OURS: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 TOOL_CHARACTERS: Final = 256
 """Characters of a tool's name up to which a text with it is remembered: clients choose it."""
-_CODE: Final = attrgetter("code")
 _CANONICAL: Final = json_encoder(sort_keys=True)
 _READABLE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -296,6 +293,7 @@ class Approvals:
         two, people = policy.approvals.two_people, 1
         for traced, verdict in asked:
             call = traced.classified.call
+            asking = (one.code for one in verdict.reasons if one.action is Action.ASK)
             # The least attested receiver is shown, wherever the call names it.
             targets: Sequence[Target] = (*traced.targets, *filter(_is_tainted, traced.guarded))
             if len(targets) > 1:
@@ -308,7 +306,7 @@ class Approvals:
                     upstream=call.upstream,
                     tool=_cut(call.tool, TOOL_CHARACTERS),
                     protocol=call.protocol,
-                    reasons=tuple(dict.fromkeys(map(_CODE, filter(_asks, verdict.reasons)))),
+                    reasons=tuple(dict.fromkeys(asking)),
                     receivers=tuple(map(_receiver, targets[:RECEIVERS_SHOWN])),
                     excerpt=_excerpt(call.arguments),
                     definition=traced.definition,
@@ -554,10 +552,6 @@ def _covers(call: AskedCall) -> Iterator[tuple[tuple[str, str], str]]:
             yield one, errands.READ
 
 
-def _asks(reason: Reason) -> bool:
-    return reason.action is Action.ASK
-
-
 def _is_tainted(target: Target) -> bool:
     """Return whether only untrusted text names a value in the body: the approver sees it too."""
     return target.attestation is not None and target.attestation.rung is Rung.TAINTED
@@ -567,7 +561,7 @@ def _standing(target: Target) -> int:
     """Return how little vouches for a destination."""
     if target.attestation is not None:
         return int(target.attestation.rung)
-    return -1 if target.status in _OURS else len(Rung)
+    return -1 if target.status in LISTED else len(Rung)
 
 
 def _cut(text: str, length: int) -> str:

@@ -16,8 +16,9 @@ from guard.core.json_values import strings_in
 from guard.core.labels import Channel, LabelRecord, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.mappings import LinkFields, MessageFields, PathQuery, ToolMapping, bare_mapping
 from guard.core.model import (
+    LISTED,
+    READING,
     Destination,
-    DestinationStatus,
     Identity,
     Integrity,
     Json,
@@ -51,7 +52,7 @@ from guard.provenance.result_documents import (
     items_in,
     leaves_of,
     marks_of,
-    messages_document,
+    messages_in,
     roots_of,
     source_mark,
     vouched,
@@ -102,9 +103,7 @@ EXCERPT_ROOM: Final = 32 * 1024
 ITEMS_SHOWN: Final = 4
 """Items of one result that a session remembers one by one."""
 READING_MEMORY: Final = frozenset({Role.RECALL, Role.LIST})
-REMEMBERING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITING: Final = frozenset({Role.SAVE, Role.DRAFT, Role.SEND})
-_LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 
 RECEIPT_LIMIT: Final = 4096
 """Characters of a receipt, and words of a call that it may repeat."""
@@ -205,7 +204,7 @@ def result_writes(seal: Seal, policy: Policy, result: ToolResult) -> tuple[list[
     intake = ResultIntake(seal, sets, policy, result, seal.session(identity))
     writes, overflow = intake.writes()
     mapping = result.call.classified.mapping
-    if mapping is not None and mapping.store and mapping.role in REMEMBERING:
+    if mapping is not None and mapping.store and mapping.role in READING:
         area, recalled = sets.session(identity), intake.recalled(mapping, whole=not overflow)
         entries = tuple(write_recall(seal, area, RECALLS, one) for one in recalled)
         writes.append(LabelWrite(area, LabelWriteMode.APPEND, entries))
@@ -225,7 +224,7 @@ def _memory_read(seal: Seal, sets: LabelSets, intake: ResultIntake) -> LabelWrit
         at,
         intake.session,
         call.tool,
-        until=sets.memory_read_until(at),
+        until=at + sets.memory_read,
     )
     return LabelWrite(area, LabelWriteMode.REPLACE, (seal.write(area, RECALLED, record),))
 
@@ -466,7 +465,7 @@ class ResultIntake:
 
     def _taints(self, mapping: ToolMapping | None) -> list[LabelWrite]:
         identity = self.result.call.call.identity
-        from_memory = mapping is not None and bool(mapping.store) and mapping.role in REMEMBERING
+        from_memory = mapping is not None and bool(mapping.store) and mapping.role in READING
         channel = Channel.MEMORY if from_memory else Channel.RESULT
         record = self._record(Integrity.UNTRUSTED, channel)
         epoch = self.areas.epoch(self.result.at)
@@ -579,24 +578,21 @@ class ResultIntake:
         places = list(_names(where.place, self.result.call.call)) if where.place else []
         names: dict[str, list[str]] = {}
         origins: dict[str, set[bytes]] = {}
-        for root in roots:
-            document = messages_document(root, where)
-            if isinstance(document, str):
-                continue
-            for _, message in islice(where.each.find(document), MESSAGE_LIMIT):
-                mailbox = _mailbox(message, where.sender)
-                known = [*places, *self._called(mailbox)]
-                origin = source_mark(mailbox.canonical) if mailbox is not None else b""
-                for _, text in where.text.find(message):
-                    # A message with instructions to a model vouches for nothing in it.
-                    honest = isinstance(text, str) and matched_pattern(text) is None
-                    for link in _links_in(text) if honest else ():
-                        names.setdefault(link, []).extend(known)
-                        origins.setdefault(link, set()).add(origin)
+        for message in messages_in(roots, where, MESSAGE_LIMIT):
+            mailbox = _mailbox(message, where.sender)
+            known = [*places, *self._called(mailbox)]
+            origin = source_mark(mailbox.canonical) if mailbox is not None else b""
+            for _, text in where.text.find(message):
+                # A message with instructions to a model vouches for nothing in it.
+                honest = isinstance(text, str) and matched_pattern(text) is None
+                for link in _links_in(text) if honest else ():
+                    names.setdefault(link, []).extend(known)
+                    origins.setdefault(link, set()).add(origin)
         entries: list[tuple[bytes, bytes]] = []
         for link, known in islice(names.items(), LINK_LIMIT):
             mark = self.seal.fingerprint(link) + REPLY
-            by = replace(record, origin=only) if (only := _only(origins[link])) else record
+            marks = origins[link]
+            by = replace(record, origin=next(iter(marks))) if len(marks) == 1 else record
             entries.append(self.seal.write(area, mark, by, self._marks(known)))
         return [LabelWrite(area, LabelWriteMode.KEEP, tuple(entries))] if entries else []
 
@@ -636,7 +632,7 @@ class ResultIntake:
         if sender is None:
             return
         yield mentioned_value(keys_of(sender)[0])
-        if self.policy.status_of(sender) in _LISTED:
+        if self.policy.status_of(sender) in LISTED:
             for name in _NAME_IN_MAILBOX.findall(sender.canonical.partition("@")[0]):
                 yield words_value(handle_value(name))
 
@@ -648,18 +644,19 @@ class ResultIntake:
         names: dict[str, list[str]] = {}
         inside: set[str] = set()
         wrote: dict[str, set[str]] = {}
-        for root in roots:
-            document = messages_document(root, where)
-            if isinstance(document, str):
-                continue
-            for _, message in list(where.each.find(document))[:MESSAGE_LIMIT]:
-                self._message(message, where, names, inside, wrote)
+        for message in messages_in(roots, where, MESSAGE_LIMIT):
+            self._message(message, where, names, inside, wrote)
+        # The mark of all who wrote messages under one id; zeros where nobody knows.
+        writers = {
+            value: source_mark(" ".join(sorted(by))) if by else UNKNOWN_WRITERS
+            for value, by in wrote.items()
+        }
         entries = [
             self.seal.write(
                 area,
                 self.seal.fingerprint(value) + REPLY,
-                replace(own, origin=self._writers(wrote[value]))
-                if value in wrote
+                replace(own, origin=writers[value])
+                if value in writers
                 # A mailbox is one everywhere; whatever else a sender is called by, here alone.
                 else own
                 if value.startswith(OF_A_SERVICE)
@@ -675,11 +672,6 @@ class ResultIntake:
 
     def _marks(self, names: list[str]) -> list[bytes]:
         return [self.seal.fingerprint(name) for name in dict.fromkeys(names)][:NAME_LIMIT]
-
-    @staticmethod
-    def _writers(addresses: set[str]) -> bytes:
-        """Return the mark of all who wrote messages under one id; zeros where nobody knows."""
-        return source_mark(" ".join(sorted(addresses))) if addresses else UNKNOWN_WRITERS
 
     def _message(
         self,
@@ -704,7 +696,7 @@ class ResultIntake:
             names.setdefault(value, []).extend(ids)
         for value in ids:
             wrote.setdefault(value, set()).update(addresses)
-        if sent_by and all(self.policy.status_of(d) in _LISTED for d in sent_by):
+        if sent_by and all(self.policy.status_of(d) in LISTED for d in sent_by):
             inside.update(ids)
 
 
@@ -766,18 +758,10 @@ def _mailbox(message: Json, sender: PathQuery) -> Destination | None:
     return found[0] if len(found) == 1 and found[0].kind == "mail" else None
 
 
-def _only(marks: set[bytes]) -> bytes:
-    return next(iter(marks)) if len(marks) == 1 else b""
-
-
 def _names(place: PathQuery, call: ToolCall) -> Iterator[str]:
     for _, value in place.find(call.arguments):
-        if _is_name(value):
+        if isinstance(value, str) and value.strip():
             yield words_value(handle_value(value))
-
-
-def _is_name(value: Json) -> bool:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def _links_in(text: str) -> Iterator[str]:

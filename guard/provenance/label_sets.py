@@ -114,6 +114,15 @@ _set: Final = lru_cache(maxsize=_REMEMBERED)(LabelSet)
 """One object per set, so that the many fields of a call group by identity."""
 
 
+def _owner(identity: Identity) -> tuple[str, str]:
+    return identity.tenant, identity.principal
+
+
+def _part(fingerprint: bytes) -> str:
+    """Return the name of the part of a set in which the records of a value lie."""
+    return _BUCKET_NAMES[fingerprint[0] % BUCKETS]
+
+
 class LabelSets:
     """The label sets of one deployment.
 
@@ -124,11 +133,11 @@ class LabelSets:
     __slots__ = (
         "_established",
         "_labels",
-        "_memory_read",
         "_period",
         "_session",
         "_taint",
         "_window",
+        "memory_read",
     )
 
     def __init__(self, limits: StateLimits) -> None:
@@ -136,13 +145,14 @@ class LabelSets:
         self._labels = limits.labels * 1000
         self._established = limits.established
         self._window = limits.principal_window * 1000
-        self._memory_read = limits.memory_read
+        self.memory_read = limits.memory_read
+        """Seconds for which a read of memory weakens the replies in other sessions."""
         self._period = max(limits.labels // EPOCHS, 1)
         self._taint = self._labels + self._period * 1000
 
     def session(self, identity: Identity) -> LabelSet:
         """Return what a session was told: prompts, authenticated fields, senders of messages."""
-        owner = (identity.tenant, identity.principal, identity.session)
+        owner = (*_owner(identity), identity.session)
         return _set(SESSION_KIND, owner, "", self._session, SESSION_LIMIT)
 
     @lru_cache(maxsize=_REMEMBERED)  # noqa: B019  (`label_sets` keeps four of them)
@@ -156,13 +166,13 @@ class LabelSets:
             epoch: the period that the call lies in.
         """
         owner, part = (tenant, principal), _BUCKET_NAMES[bucket]
-        taints: list[LabelSet] = []
-        for period in range(epoch - EPOCHS, epoch + 1):
-            taints.append(_set(TAINT_KIND, owner, f"{period}.{part}", self._taint, BUCKET_LIMIT))
         return BucketAreas(
             _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT),
             _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT),
-            tuple(taints),
+            tuple(
+                _set(TAINT_KIND, owner, f"{period}.{part}", self._taint, BUCKET_LIMIT)
+                for period in range(epoch - EPOCHS, epoch + 1)
+            ),
             _set(WRITTEN_KIND, (tenant,), part, self._labels, BUCKET_LIMIT),
         )
 
@@ -172,51 +182,43 @@ class LabelSets:
 
     def own(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal saved while a directory or an own record vouched for it."""
-        owner = (identity.tenant, identity.principal)
-        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
-        return _set(OWN_KIND, owner, part, self._labels, BUCKET_LIMIT)
+        return _set(OWN_KIND, _owner(identity), _part(fingerprint), self._labels, BUCKET_LIMIT)
 
     def taint(self, identity: Identity, fingerprint: bytes, epoch: int) -> LabelSet:
         """Return what a principal read in untrusted text during one period."""
-        owner = (identity.tenant, identity.principal)
-        part = f"{epoch}.{_BUCKET_NAMES[fingerprint[0] % BUCKETS]}"
-        return _set(TAINT_KIND, owner, part, self._taint, BUCKET_LIMIT)
+        part = f"{epoch}.{_part(fingerprint)}"
+        return _set(TAINT_KIND, _owner(identity), part, self._taint, BUCKET_LIMIT)
 
     def private(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what a principal read in private texts lately."""
-        owner = (identity.tenant, identity.principal)
         part = f"{fingerprint[0] % PRIVATE_BUCKETS:x}"
-        return _set(PRIVATE_KIND, owner, part, self._window, BUCKET_LIMIT)
+        return _set(PRIVATE_KIND, _owner(identity), part, self._window, BUCKET_LIMIT)
 
     def pieces(self, identity: Identity) -> LabelSet:
         """Return the pieces of what a principal read in private texts lately."""
-        owner = (identity.tenant, identity.principal)
-        return _set(PIECE_KIND, owner, "", self._window, BUCKET_LIMIT)
+        return _set(PIECE_KIND, _owner(identity), "", self._window, BUCKET_LIMIT)
 
     def told(self, identity: Identity, receiver: str) -> LabelSet:
         """Return what a principal's calls have told one receiver of private texts lately."""
-        owner = (identity.tenant, identity.principal, receiver)
-        return _set(TOLD_KIND, owner, "", self._window, TOLD_LIMIT)
+        return _set(TOLD_KIND, (*_owner(identity), receiver), "", self._window, TOLD_LIMIT)
 
     def carried(self, identity: Identity) -> LabelSet:
         """Return the counters of what hosts could have been told; a fixed number of fields."""
-        owner = (identity.tenant, identity.principal)
-        return _set(CARRIED_KIND, owner, "", self._window, COUNTERS)
+        return _set(CARRIED_KIND, _owner(identity), "", self._window, COUNTERS)
 
     def memory(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the labels of the memories that the principals of a tenant share."""
-        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
-        return _set(MEMORY_KIND, (tenant,), part, FOREVER, MEMORY_LIMIT)
+        return _set(MEMORY_KIND, (tenant,), _part(fingerprint), FOREVER, MEMORY_LIMIT)
 
     def established(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the receivers that the principals of a tenant have sent to before."""
-        part, ttl = _BUCKET_NAMES[fingerprint[0] % BUCKETS], self._established * 1000
-        return _set(ESTABLISHED_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
+        ttl = self._established * 1000
+        return _set(ESTABLISHED_KIND, (tenant,), _part(fingerprint), ttl, BUCKET_LIMIT)
 
     def sent(self, tenant: str, fingerprint: bytes) -> LabelSet:
         """Return the record of sends of the principals of a tenant, as long as `established`."""
-        part, ttl = _BUCKET_NAMES[fingerprint[0] % BUCKETS], self._established * 1000
-        return _set(SENT_KIND, (tenant,), part, ttl, BUCKET_LIMIT)
+        ttl = self._established * 1000
+        return _set(SENT_KIND, (tenant,), _part(fingerprint), ttl, BUCKET_LIMIT)
 
     def excerpt(self, tenant: str, session: bytes, call: int, at: float) -> LabelSet:
         """Return where excerpts of the untrusted text of one result are kept.
@@ -243,13 +245,9 @@ class LabelSets:
         """Return when ends what holds for a principal from a time on."""
         return at + self._labels / 1000
 
-    def memory_read_until(self, at: float) -> float:
-        """Return when a read of memory stops to weaken the replies in other sessions."""
-        return at + self._memory_read
-
     def written(self, identity: Identity, fingerprint: bytes) -> LabelSet:
         """Return what agents of a tenant wrote into records of other services."""
-        part = _BUCKET_NAMES[fingerprint[0] % BUCKETS]
+        part = _part(fingerprint)
         return _set(WRITTEN_KIND, (identity.tenant,), part, self._labels, BUCKET_LIMIT)
 
     def epoch(self, at: float) -> int:

@@ -375,7 +375,9 @@ def _vouched_now(evidence: Evidence, context: Context) -> Attestation | None:
     if holds(evidence.joined, evidence, context):
         return Attestation(Rung.PROMPTED, "directory_name", evidence.joined, "", _HERE)
     if holds(evidence.field, evidence, context):
-        return _remembered(evidence.field, _field_kind(evidence.field), context)
+        channel = evidence.field.channel
+        why = channel.value if channel in VOUCHING else "authenticated_field"
+        return _remembered(evidence.field, why, context)
     return None
 
 
@@ -415,10 +417,6 @@ def holds(
     """
     written = evidence.written is not None and not vouches(evidence.own, context)
     return vouches(record, context) and not written
-
-
-def _field_kind(record: LabelRecord) -> str:
-    return record.channel.value if record.channel in VOUCHING else "authenticated_field"
 
 
 def _remembered(record: LabelRecord, why: str, context: Context) -> Attestation:

@@ -38,7 +38,7 @@ from guard.values.finding import find_destinations
 from guard.values.instructions import matched_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from guard.core.calls import ToolResult
     from guard.core.mappings import (
@@ -148,16 +148,22 @@ def messages_document(root: Root, where: MessageFields | LinkFields | ItemFields
     return _as_items(root, document, [f"{_ITEMS}."]) if where.each.text == _ITEMS else document
 
 
+def messages_in(
+    roots: Iterable[Root], where: MessageFields | LinkFields | ItemFields, limit: int | None = None
+) -> Iterator[Json]:
+    """Yield the messages, or items, of documents; of each document so many at most."""
+    for root in roots:
+        document = messages_document(root, where)
+        found = () if isinstance(document, str) else where.each.find(document)
+        yield from (message for _, message in islice(found, limit))
+
+
 def items_in(content: Json, where: ItemFields) -> Iterator[tuple[str, Json]]:
     """Yield the items that a memory's result shows, each with its name."""
-    for root in roots_of(content):
-        document = messages_document(root, where)
-        if isinstance(document, str):
-            continue
-        for _, item in where.each.find(document):
-            names = (name for _, name in where.id.find(item) if isinstance(name, str | int))
-            for name in islice(names, 1):
-                yield str(name), item
+    for item in messages_in(roots_of(content), where):
+        names = (name for _, name in where.id.find(item) if isinstance(name, str | int))
+        for name in islice(names, 1):
+            yield str(name), item
 
 
 def _as_items(root: Root, document: Any, paths: list[str]) -> Any:
@@ -387,11 +393,6 @@ class _Declared:
             for inner, _ in messages.sender.find(message):
                 self.senders.add(path + inner.removeprefix("$"))
 
-    @property
-    def says_something(self) -> bool:
-        """Return true if anything is declared of any part."""
-        return bool(self.fields or self.origins or self.senders)
-
     def below(self, path: str, above: Leaf) -> Leaf:
         """Return what holds at a path, given what holds above it."""
         origin = self.origins.get(path, above.origin)
@@ -448,7 +449,7 @@ def leaves_of(
 def _walk(declared: _Declared, start: str, document: Json, above: Leaf) -> Iterator[Leaf]:
     """Yield the texts at a path and below it."""
     stack: list[tuple[str, Json, Leaf]] = [(start, document, above)]
-    tracked = declared.says_something
+    tracked = bool(declared.fields or declared.origins or declared.senders)
     while stack:
         path, item, here = stack.pop()
         if tracked:

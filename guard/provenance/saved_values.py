@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.calls import ClassifiedCall, Target, TracedCall, saved_document, without_members
-from guard.core.json_values import strings_in
+from guard.core.json_values import parts_of, strings_in
 from guard.core.labels import (
     ActionRung,
     Channel,
@@ -36,7 +36,7 @@ from guard.core.labels import (
     Rung,
     SavedText,
 )
-from guard.core.model import DestinationStatus, Integrity, Json, Role
+from guard.core.model import LISTED, READING, Integrity, Json, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN, LabelSets
 from guard.provenance.ladder import (
     OF_A_SERVICE,
@@ -381,28 +381,17 @@ def _texts_of(
     is_member: Callable[[str], bool] = str.isidentifier,
 ) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
-    stack: list[Json] = []
     texts: list[str] = []
-    for name, value in arguments.items():
-        if name not in left_out:
-            stack.append(value)
-            if not is_member(name):
-                texts.append(name)
-    while stack:
-        item = stack.pop()
+    for item in parts_of({n: v for n, v in arguments.items() if n not in left_out}):
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, dict):
             texts += filterfalse(is_member, item)
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
         elif isinstance(item, int | float) and not isinstance(item, bool):
             texts.append(str(item))
     return texts
 
 
-READING: Final = frozenset({Role.RECALL, Role.LIST, Role.RETRIEVE})
 WRITTEN_LIMIT: Final = 2000
 """Values of one call that are noted as written."""
 
@@ -434,7 +423,7 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
     if classified.role in _RECORDING:
         values |= dict.fromkeys(_joined_mailboxes(arguments))
     for target in classified.targets if values else ():
-        if target.status in _LISTED:
+        if target.status in LISTED:
             for known in (*keys_of(target.destination), HANDLE + target.destination.canonical):
                 values.pop(known, None)
     return tuple(islice(values, WRITTEN_LIMIT))
@@ -516,21 +505,11 @@ def _joined_mailboxes(arguments: Mapping[str, Json]) -> Iterator[str]:
     if len(pieces) < 2 or not any("." in one for one in pieces):  # noqa: PLR2004
         return
     joined = [f"{a}{sign}{b}" for a, b in permutations(pieces, 2) for sign in ("", "@")]
-    joined += ["".join(map(str, items)) for items in _lists_in(arguments)]
+    lists = (one[:_ADDRESS] for one in parts_of(dict(arguments)) if isinstance(one, list))
+    joined += ["".join(map(str, items)) for items in lists]
     for text in joined:
         if text.count("@") == 1 and _MAILBOX.fullmatch(text) is not None:
             yield f"mail:{text.lower()}"
-
-
-def _lists_in(arguments: Mapping[str, Json]) -> Iterator[list[Json]]:
-    """Yield the lists in arguments."""
-    stack: list[Json] = [*arguments.values()]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, list):
-            yield item[:_ADDRESS]
-        if isinstance(item, dict | list):
-            stack += item.values() if isinstance(item, dict) else item
 
 
 def written_labels(
@@ -629,4 +608,3 @@ def _makes_named(traced: TracedCall, context: Context) -> bool:
 _MESSAGES: Final = frozenset({Role.SEND, Role.DRAFT})
 _RECORDING: Final = frozenset({Role.SAVE, Role.OTHER})
 _AS_HANDLE: Final = HANDLE.removesuffix(":")
-_LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})

@@ -553,7 +553,7 @@ class Tracing:
 
     def _private_text(self, reply: LabelReply) -> PrivateText:
         """Return what the call has of private text."""
-        first = min(self._private, key=_AT, default=None)
+        first = min(self._private, key=attrgetter("at"), default=None)
         return PrivateText(len(self._private), first, reply.told / 1000, self._sent.complete)
 
     def _most_carried(self, reply: LabelReply) -> int:
@@ -717,9 +717,6 @@ def _mark_in(raw: bytes) -> bytes:
     """Return the mark before the names of a record; empty where it says that nobody is known."""
     mark = next(iter(names_in(raw)), UNKNOWN_WRITERS)
     return b"" if mark == UNKNOWN_WRITERS else mark
-
-
-_AT: Final = attrgetter("at")
 
 
 def _first(record: LabelRecord) -> tuple[bool, float, int]:

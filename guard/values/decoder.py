@@ -333,10 +333,6 @@ def _base64(token: str) -> bytes:
     return binascii.a2b_base64(bare + "=" * (-len(bare) % 4), strict_mode=True)
 
 
-def _hex(token: str) -> bytes:
-    return bytes.fromhex(token)
-
-
 def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
     """Yield the texts that encoded words decode to; each word is tried once."""
     long = [word for word in words_of(text) if len(word) >= search.token and word not in tried]
@@ -345,7 +341,7 @@ def _words(text: str, search: Search, tried: set[str]) -> Iterator[str]:
         joined = " ".join(long)
         yield from _base64_words(joined, search)
         for token in islice(map(itemgetter(0), _HEX.finditer(joined)), WORDS):
-            yield from _decoded_by(_hex, token, search)
+            yield from _decoded_by(bytes.fromhex, token, search)
     for found in islice(_LINES.finditer(text.encode("ascii", "replace")), WORDS):
         lines = found[0].decode("ascii").split()
         # The word behind the last line may look like one.
@@ -383,7 +379,7 @@ def _decoded_by(decode: Callable[[str], bytes], token: str, search: Search) -> I
 def decoded(token: str) -> Iterator[str]:
     """Yield the texts that one word is a coding of."""
     if _HEX.fullmatch(token) is not None:
-        yield from _decoded_by(_hex, token, CONTENT)
+        yield from _decoded_by(bytes.fromhex, token, CONTENT)
     yield from _decoded_by(_base64, token, CONTENT)
 
 

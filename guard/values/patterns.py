@@ -58,10 +58,6 @@ def _under(url: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix if prefix.endswith("/") else f"{prefix}/")
 
 
-def _inside(host: str, network: Network) -> bool:
-    return is_ip(host) and ipaddress.ip_address(host) in network
-
-
 def parse_pattern(text: str) -> DestinationPattern:
     """Return the pattern that a text writes.
 
@@ -240,7 +236,9 @@ class PatternSet:
             if ("subdomains", parent) in self._known:
                 return True
             _, dot, parent = parent.partition(".")
-        return any(_inside(host, network) for network in self._networks)
+        return bool(self._networks and is_ip(host)) and any(
+            ipaddress.ip_address(host) in network for network in self._networks
+        )
 
 
 def _origin(url: str) -> str:

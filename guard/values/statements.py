@@ -225,13 +225,9 @@ def _of_statements(statements: list[Any], verb: str, *, has_sign: bool) -> Readi
             found = _outside_of(statement)
             parts += (one for one in found if has_sign or not one.startswith("function:"))
     writes = (has_sign and verb in _WRITING) or any(
-        isinstance(one, nodes.writes) or _finds(one, nodes.writes) for one in statements
+        isinstance(one, nodes.writes) or one.find(*nodes.writes) is not None for one in statements
     )
     return Reading(tuple(dict.fromkeys(parts)), writes)
-
-
-def _finds(statement: Any, kinds: tuple[type, ...]) -> bool:
-    return statement.find(*kinds) is not None
 
 
 def _verb_of(statement: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from guard.core.calls import ClassifiedCall, ToolResult, TracedCall, remembered_texts
 from guard.core.json_values import strings_in_order
 from guard.core.labels import LabelLookup, LabelQuery
+from guard.core.model import READING
 from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.extensions.propagation.containment import (
     EPOCH,
@@ -25,7 +26,6 @@ from guard.extensions.propagation.containment import (
 )
 from guard.extensions.propagation.evidence import outside
 from guard.extensions.propagation.recording import Recording, concerns
-from guard.provenance.saved_values import READING
 
 if TYPE_CHECKING:
     from guard.core.model import Identity

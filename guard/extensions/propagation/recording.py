@@ -23,7 +23,7 @@ from guard.core.calls import (
 )
 from guard.core.json_values import strings_in_order
 from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode, Rung
-from guard.core.model import DestinationStatus, Integrity, Role
+from guard.core.model import READING, DestinationStatus, Integrity, Role
 from guard.extensions.propagation.events import (
     HELD,
     MARK,
@@ -57,7 +57,7 @@ from guard.provenance.label_sets import RECALLS, label_sets
 from guard.provenance.ladder import lasting
 from guard.provenance.lineage import Recalls, entries_in, place_of, read_recalls
 from guard.provenance.result_documents import items_in
-from guard.provenance.saved_values import READING, item_value
+from guard.provenance.saved_values import item_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

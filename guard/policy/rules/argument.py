@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from guard.core.json_values import is_empty
+from guard.core.json_values import is_empty, parts_of
 from guard.core.policy import Action, FolderRule, Reason, Situation
 from guard.core.tool_patterns import ToolPattern, any_pattern
 from guard.policy.field_types import PathText, text_as
@@ -99,7 +99,8 @@ class ArgumentRule(RuleConfig):
         if not applies:
             return None
         verb = "fails" if self.negate else "passes"
-        detail = f"a value at {self.path.text} {verb} the test `{self._test_name}`"
+        test = " and ".join(name for name, value in self._tests() if value is not None)
+        detail = f"a value at {self.path.text} {verb} the test `{test}`"
         if self.negate and self.equals is not None:
             use: dict[str, Json] = {"use": self.equals, "argument": self.path.text}
             return self.reason("argument", detail, targets, **use)
@@ -129,10 +130,6 @@ class ArgumentRule(RuleConfig):
         wanted = self.in_ or (() if self.equals is None else (self.equals,))
         return any(map(is_empty, wanted))
 
-    @property
-    def _test_name(self) -> str:
-        return " and ".join(name for name, value in self._tests() if value is not None)
-
     def folders(self) -> FolderRule | None:
         """Return the paths for which a person can answer, where the rule remembers."""
         claims = any_pattern(self.tools or ())
@@ -150,18 +147,12 @@ class ArgumentRule(RuleConfig):
         return remembers and is_covered(str(value), call.context)
 
     def _values(self, arguments: Mapping[str, Json]) -> Iterator[Json]:
-        room = VALUE_LIMIT
-        stack = [value for _, value in self.path.find(arguments)]
-        while stack:
-            value = stack.pop()
-            room -= 1
-            if room < 0:
+        selected = [value for _, value in self.path.find(arguments)]
+        # The list of what is selected comes first.
+        for count, value in enumerate(parts_of(selected)):
+            if count > VALUE_LIMIT:
                 raise ValueError(f"more than {VALUE_LIMIT} values to test")
-            if isinstance(value, dict):
-                stack.extend(value.values())
-            elif isinstance(value, list):
-                stack.extend(value)
-            else:
+            if not isinstance(value, dict | list):
                 yield value
 
     def _passes(self, value: Json) -> bool:

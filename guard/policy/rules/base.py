@@ -33,11 +33,6 @@ STATUS: Final = AliasChoices("status", "standing")
 """
 
 
-def _lacks_receiver(call: ClassifiedCall) -> bool:
-    """Return whether a call without destinations is a send, and the policy does not allow that."""
-    return call.role is Role.SEND and not call.may_lack_receivers
-
-
 Scope = Literal["session", "principal", "both"]
 
 
@@ -195,7 +190,10 @@ class RuleConfig(BaseModel):
             False where they keep it out, True where they let all of its destinations through;
             None where they have to be asked about each such call.
         """
-        return None if self._has_own_filters(type(self)) else self.lets_through(call)
+        mine, base = type(self), RuleConfig
+        own = (mine.match, mine.targets_of, mine.filters_match)
+        is_plain = own == (base.match, base.targets_of, base.filters_match)
+        return self.lets_through(call) if is_plain else None
 
     def lets_through(self, call: TracedCall) -> bool | None:
         """Return what :meth:`targets_of` says of a call, as :meth:`concerns`."""
@@ -203,24 +201,6 @@ class RuleConfig(BaseModel):
         if targets is None:
             return False
         return True if len(targets) == len(call.targets) else None
-
-    @staticmethod
-    def _has_own_filters(of_type: type[RuleConfig]) -> bool:
-        own = (of_type.match, of_type.targets_of, of_type.filters_match)
-        return own != (RuleConfig.match, RuleConfig.targets_of, RuleConfig.filters_match)
-
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (for overriding)
-        """Return False where the filters keep out every call of a kind, whatever else it says.
-
-        Args:
-            role: of the call.
-            mapped: whether a tool mapping claims its tool.
-            is_egress: whether it reaches somebody outside though its role is not a send.
-            redefined: whether the definition of its tool has changed.
-        """
-        if self._has_own_filters(type(self)):
-            return True
-        return self.is_about(role, mapped=mapped, is_egress=is_egress)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the rule applies to a call that its filters let through.
@@ -278,7 +258,9 @@ class RuleConfig(BaseModel):
         status, rungs, targets = self.status, self.rungs, call.targets
         filtered = status is not None or rungs is not None
         allowing = self.effect is Action.ALLOW
-        if allowing and not targets and (filtered or _lacks_receiver(call.classified)):
+        # A send without destinations has to be one that the policy allows.
+        lacks = known.role is Role.SEND and not known.may_lack_receivers
+        if allowing and not targets and (filtered or lacks):
             return None
         selected: list[Target] = []
         for target in targets:
@@ -299,10 +281,11 @@ class RuleConfig(BaseModel):
         Those that restrict leave a tool that nobody mapped to the rules about such tools.
         """
         roles = self.roles
-        named = roles is None or call.role in roles
-        if not (named and self.mapped is None) and not self.is_about(
-            call.role, mapped=call.mapped, is_egress=is_egress
-        ):
+        if roles is not None and call.role not in roles:
+            restricts = self.effect is not Action.ALLOW
+            if not is_egress or Role.SEND not in roles or (restricts and not call.mapped):
+                return False
+        if self.mapped is not None and call.mapped is not self.mapped:
             return False
         if self.tools is None:
             return True
@@ -311,15 +294,6 @@ class RuleConfig(BaseModel):
             if pattern.matches(tool):
                 return True
         return False
-
-    def is_about(self, role: Role, *, mapped: bool, is_egress: bool) -> bool:
-        """Return whether role and mapping of a call are the rule's; see :meth:`filters_match`."""
-        roles = self.roles
-        if roles is not None and role not in roles:
-            restricts = self.effect is not Action.ALLOW
-            if not is_egress or Role.SEND not in roles or (restricts and not mapped):
-                return False
-        return self.mapped is None or mapped is self.mapped
 
     def filter_problems(self, outline: PolicyOutline) -> Iterator[str]:
         """Yield what is wrong with the shared filters in this policy."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
-from guard.core.json_values import without_empty
+from guard.core.json_values import parts_of, without_empty
 from guard.core.model import ROLES, Json
 from guard.policy.rules.base import PolicyOutline, RuleConfig
 
@@ -135,7 +136,8 @@ class Expression:
             else VARIABLES[name][1](situation)
             for name in self.names
         }
-        size = _size([context.get("args"), context.get("destinations")])
+        values = parts_of([context.get("args"), context.get("destinations")])
+        size = sum(1 for _ in islice(values, MAX_VALUES + 1))
         if size > MAX_VALUES or (self.macros > 1 and size**self.macros > MAX_STEPS):
             raise ValueError("the call has too many values for this expression")
         value = _quietly(lambda: self.program.execute(context), "the expression fails")
@@ -192,18 +194,6 @@ def _quietly(run: Callable[[], Any], what: str) -> Any:
     except BaseException as error:  # noqa: BLE001  (a panic of the engine is no Exception)
         detail = str(error).split("\n", maxsplit=1)[0][:200] if "CEL" in what else ""
         raise ValueError(f"{what}: {detail or type(error).__name__}") from None
-
-
-def _size(value: Json) -> int:
-    count, stack = 0, [value]
-    while stack and count <= MAX_VALUES:
-        item = stack.pop()
-        count += 1
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return count
 
 
 def _destination(target: Target) -> dict[str, str]:

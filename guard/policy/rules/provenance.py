@@ -14,7 +14,6 @@ reached.  Of ``private_body``: ``private_in_body``, ``private_in_pieces``, and
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from guard.core.calls import Target, TracedCall
-    from guard.core.model import Role
 
 DETAILS = {
     Rung.LISTED: "internal or on the allowlist",
@@ -51,7 +49,6 @@ SELECTED: Final = {
     "replayed",
 }
 """Details by code, for what is unknown because a selection does not vouch for it."""
-_TARGET: Final = itemgetter(0)
 CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
 
 
@@ -84,10 +81,6 @@ class ProvenanceRule(RuleConfig):
             return frozenset()
         return None if self.kinds is None else frozenset(self.kinds)
 
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:  # noqa: ARG002  (the base's)
-        """Return False where role or mapping of a call are not the rule's."""
-        return self.is_about(role, mapped=mapped, is_egress=is_egress)
-
     def match(self, situation: Situation) -> Reason | None:
         """Return why the rule applies, or None."""
         call = situation.call
@@ -113,7 +106,7 @@ class ProvenanceRule(RuleConfig):
             unsure = unsure or attested.saturated
             if attested.rung > worst.rung:
                 worst = attested
-        concerned = tuple(map(_TARGET, found))
+        concerned = tuple(target for target, _ in found)
         if allowing and unsure:
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, worst)

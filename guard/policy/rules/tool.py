@@ -14,14 +14,13 @@ from guard.core.declarations import CHANGED
 from guard.core.json_values import is_empty
 from guard.core.jsonpath import member_path
 from guard.core.labels import ActionRung
-from guard.core.model import DestinationStatus, Json, Role
+from guard.core.model import DestinationStatus, Json
 from guard.policy.rules.base import STATUS, ActionNames, PolicyOutline, RuleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import ClassifiedCall, Target
-    from guard.core.mappings import PathQuery
+    from guard.core.calls import Target
     from guard.core.policy import Reason, Situation
 
 
@@ -78,12 +77,6 @@ class DefinitionRule(RuleConfig):
     cannot_allow = "a changed definition is no ground to allow a call"
     type: Literal["definition"]
 
-    def may_concern(self, role: Role, *, mapped: bool, is_egress: bool, redefined: bool) -> bool:
-        """Return False for a tool that is as it was."""
-        return redefined and super().may_concern(
-            role, mapped=mapped, is_egress=is_egress, redefined=redefined
-        )
-
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the tool bears the mark of a change."""
         if not situation.call.redefined:
@@ -111,42 +104,24 @@ class UndeclaredRule(RuleConfig):
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the call says more than its mapping knows."""
         known = situation.call.classified
-        if known.mapping is None:
+        mapping, arguments = known.mapping, dict(known.call.arguments)
+        if mapping is None:
             return None
-        if _declares_all(known, switches=self.only is not None):
+        named = {p for q in mapping.paths(known.memory_write) for p, _ in q.find(arguments)}
+        if _declares_all(named, arguments, switches=self.only is not None):
             return None
         detail = "an argument that the tool's mapping does not name"
         return self.reason("argument_undeclared", detail, targets)
 
 
-def _declares_all(known: ClassifiedCall, *, switches: bool) -> bool:
+def _declares_all(named: set[str], arguments: Json, *, switches: bool) -> bool:
     """Return whether each value in a call's arguments stands at or below a declared path.
 
     Args:
-        known: the call and its mappings; that of a memory's write declares as well.
+        named: declared paths.
+        arguments: of the call.
         switches: whether to look at nothing but what is true or false.
     """
-    mapping, write = known.mapping, known.memory_write
-    queries: list[PathQuery | None] = []
-    if mapping is not None:
-        queries += (
-            *mapping.destinations,
-            *mapping.body,
-            *mapping.arguments.guarded,
-            *mapping.arguments.ignore,
-        )
-        queries += (
-            *mapping.arguments.inert,
-            mapping.reading.reply,
-            mapping.item,
-            mapping.reading.named_by,
-        )
-    if write is not None:
-        queries += (*write.content, write.key, write.partition, write.target_path)
-        queries += (write.nonce, write.token)
-    parts = [part for query in queries if query is not None for part in query.parts or (query,)]
-    arguments = dict(known.call.arguments)
-    named = {path for part in parts for path, _ in part.find(arguments)}
     stack: list[tuple[str, Json]] = [("$", arguments)]
     while stack:
         path, value = stack.pop()

@@ -373,9 +373,6 @@ class OnResults:
     def match(self, situation):
         return None
 
-    def may_concern(self, *kind, **options):
-        raise ValueError
-
     def asks(self, call):
         return frozenset()
 

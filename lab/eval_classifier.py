@@ -56,7 +56,8 @@ def eval_classifier(
             measured = measure(forest, data, features, labelling, protocol)
             found[f"{name}_auc_{way}"] = measured
     rows = data.rows(FeatureSet.SIGNATURE13)
-    _, difference = verified_export(SignatureModel().fit(rows, labels), "prefix-13", rows)
+    model = SignatureModel().fit(rows, labels)
+    _, difference = verified_export(model, model.onnx("prefix-13"), "prefix-13", rows)
     exported = Check(
         id="onnx_max_difference",
         value=difference,

@@ -29,17 +29,18 @@ def onnx_probabilities(onnx: bytes, rows: np.ndarray) -> np.ndarray:
     return answer
 
 
-def verified_export(model: Any, name: str, rows: np.ndarray) -> tuple[bytes, float]:
-    """Return a model as ONNX, and its largest difference from the fitted one on these rows.
+def verified_export(model: Any, onnx: bytes, name: str, rows: np.ndarray) -> tuple[bytes, float]:
+    """Return an export, and its largest difference from the fitted model on these rows.
 
     The input is float32 ``[None, width]``, the output ``probabilities``.
 
     Raises:
         ModelError: the difference is above :data:`LARGEST_DIFFERENCE`.
     """
-    onnx: bytes = model.onnx(name)
     exact = model.predict_proba(rows)
-    difference = float(np.abs(onnx_probabilities(onnx, rows) - exact).max(initial=0.0))
+    difference = float(
+        np.abs(onnx_probabilities(onnx, rows.astype(np.float32)) - exact).max(initial=0.0)
+    )
     if not difference <= LARGEST_DIFFERENCE:
         raise ModelError(
             f"the export of `{name}` differs from the fitted model by {difference:.2e}, "

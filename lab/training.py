@@ -164,7 +164,7 @@ def train(
     rows, labels = data.rows(features), data.labels(labelling)
     require_two_classes(labels)
     model = signature.SignatureModel().fit(rows, labels)
-    onnx, difference = verified_export(model, NAME, rows)
+    onnx, difference = verified_export(model, model.onnx(NAME), NAME, rows)
     measured: dict[str, Json] = {}
     for protocol in Protocol:
         measured[protocol.value] = measure(

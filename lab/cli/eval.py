@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from guard.cli.outcome import given_input
 from guard.cli.terminal import bar, counters, show
@@ -32,7 +30,7 @@ from lab.eval_trust import eval_trust
 from lab.paper import TRIGGER_SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 
 app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
@@ -105,14 +103,7 @@ def trust(
     # Here: the other evaluations need no proxy, whose import takes longer than their start.
     from guard.runtime.wiring import assemble
 
-    console = Console(stderr=True, highlight=False)
-    with counters(console) as drawn, EmbeddedRedis() as redis:
-
-        def begin(part: str) -> Callable[[], object]:
-            if not console.is_terminal:
-                console.print(f"{time.strftime('%H:%M:%S')} {part}")
-            return drawn(part)
-
+    with counters(Console(stderr=True, highlight=False)) as begin, EmbeddedRedis() as redis:
         report = eval_trust(
             assemble,
             redis.url,
@@ -278,8 +269,3 @@ def egress_bench(
     with bar(console, "cases", len(read)) as advance, EmbeddedRedis() as redis:
         report = eval_egress(assemble, redis.url, read, judged, progress=advance)
     show(report, command="guard lab eval", as_json=json)
-    if not json:
-        table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")
-        for name, row in report.details["categories"].items():
-            table.add_row(name, *(str(count) for count in row.values()))
-        Console().print(table)

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
-from sklearn.pipeline import make_pipeline
 
 from guard.core.json_values import strings_in_order
 from guard.replay.reports import Check, Report, machine
@@ -177,67 +175,76 @@ class Baseline:
 
     def __init__(self, data: Texts) -> None:
         self.data = data
+        self.attacks = data.kinds == "attack"
         windows: list[str] = []
         owners: list[int] = []
-        kept: list[bool] = []
         for index, text in enumerate(data.texts):
             plain = re.sub(r"\s+", " ", text).lower()
-            for number, start in enumerate(range(0, max(1, len(plain) - WINDOW + STEP), STEP)):
+            for start in range(0, max(1, len(plain) - WINDOW + STEP), STEP):
                 windows.append(plain[start : start + WINDOW])
                 owners.append(index)
-                kept.append(number < FITTED_WINDOWS)
-        self.owners, self._kept = np.array(owners), np.array(kept)
+        self.owners = np.array(owners)
+        # Rarer n-grams are never among the most frequent of a fold.
         counter = CountVectorizer(
-            analyzer="char",
-            ngram_range=(2, 4),
-            min_df=20,
-            max_features=FEATURES,
-            lowercase=False,
-            dtype=np.float32,
+            analyzer="char", ngram_range=(2, 4), min_df=20, lowercase=False, dtype=np.float32
         )
         self.counts = counter.fit_transform(windows)
         self.grams = counter.get_feature_names_out()
+        self._kept = self._few_of_each()
 
-    def folds(self, chosen: np.ndarray, count: int) -> Iterator[np.ndarray]:
-        """Yield the texts of each fold of the chosen ones, whole families in one."""
-        places = np.flatnonzero(chosen)
-        split = StratifiedGroupKFold(count, shuffle=True, random_state=SEED).split(
-            places, self.data.kinds[places], self.data.families[places]
-        )
-        for _, left_out in split:
-            found = np.zeros(len(chosen), dtype=bool)
-            found[places[left_out]] = True
-            yield found
+    def _few_of_each(self) -> np.ndarray:
+        kept, seen = np.ones(len(self.owners), dtype=bool), Counter[int]()
+        for window in np.random.default_rng(SEED).permutation(len(self.owners)):
+            owner = int(self.owners[window])
+            kept[window] = seen[owner] < FITTED_WINDOWS
+            seen[owner] += 1
+        return kept
 
-    def fit(self, chosen: np.ndarray) -> Any:
-        """Return weighting and model, fitted on the chosen texts only."""
+    def folds(self, chosen: np.ndarray, count: int) -> np.ndarray:
+        """Return the fold of each chosen text, whole families in one; -1 for the others."""
+        families, found = self.data.families, np.full(len(self.data.texts), -1)
+        for kind in FILES:
+            mine = chosen & (self.data.kinds == kind)
+            load = [0] * count
+            for family, size in Counter(families[mine]).most_common():
+                fold = int(np.argmin(load))
+                load[fold] += size
+                found[mine & (families == family)] = fold
+        return found
+
+    def fit(self, chosen: np.ndarray) -> tuple[np.ndarray, TfidfTransformer, LogisticRegression]:
+        """Return vocabulary, weighting and model, fitted on the chosen texts only."""
         rows = np.flatnonzero(chosen[self.owners] & self._kept)
-        labels = self.data.kinds[self.owners[rows]] == "attack"
+        counts = self.counts[rows]
+        frequency = np.asarray((counts > 0).sum(axis=0)).ravel()
+        vocabulary = np.sort(np.argsort(-frequency, kind="stable")[:FEATURES])
+        counts = counts[:, vocabulary]
+        weighting = TfidfTransformer(sublinear_tf=True).fit(counts)
+        labels = self.attacks[self.owners[rows]].astype(int)
         sources = self.data.sources[self.owners[rows]]
         sizes = Counter(sources)
         weights = np.array([sizes[source] ** -0.5 for source in sources])
-        for label in (False, True):
+        for label in (0, 1):
             weights[labels == label] *= len(rows) / 2 / weights[labels == label].sum()
-        fitted = make_pipeline(
-            TfidfTransformer(sublinear_tf=True),
-            LogisticRegression(C=10, max_iter=300, solver="liblinear", random_state=SEED),
-        )
-        return fitted.fit(self.counts[rows], labels, logisticregression__sample_weight=weights)
+        model = LogisticRegression(C=10, max_iter=300, solver="liblinear", random_state=SEED)
+        model.fit(weighting.transform(counts), labels, sample_weight=weights)
+        return vocabulary, weighting, model
 
-    def scores(self, fitted: Any, chosen: np.ndarray) -> np.ndarray:
+    def scores(self, fitted: tuple[Any, Any, Any], chosen: np.ndarray) -> np.ndarray:
         """Return the score of each chosen text; minus infinity for the others."""
+        vocabulary, weighting, model = fitted
         rows = np.flatnonzero(chosen[self.owners])
         found = np.full(len(self.data.texts), -np.inf)
-        np.maximum.at(found, self.owners[rows], fitted.decision_function(self.counts[rows]))
+        values = model.decision_function(weighting.transform(self.counts[rows][:, vocabulary]))
+        np.maximum.at(found, self.owners[rows], values)
         return found
 
     def out_of_fold(self, chosen: np.ndarray, count: int) -> np.ndarray:
         """Return the score of each chosen text by a model that was fitted without its family."""
-        folds = (
-            self.scores(self.fit(chosen & ~left_out), left_out)
-            for left_out in self.folds(chosen, count)
-        )
-        found: np.ndarray = np.maximum.reduce([*folds])
+        folds, found = self.folds(chosen, count), np.full(len(self.data.texts), -np.inf)
+        for fold in range(count):
+            left_out = folds == fold
+            found[left_out] = self.scores(self.fit(chosen & ~left_out), left_out)[left_out]
         return found
 
     def threshold(self, scores: np.ndarray, chosen: np.ndarray) -> float:
@@ -250,9 +257,9 @@ class Baseline:
     def evaluate(self, progress: Callable[[], object]) -> Report:
         """Return the report: the threshold of each fold comes from the other folds."""
         everything = np.ones(len(self.data.texts), dtype=bool)
-        hits = ~everything
-        for left_out in self.folds(everything, FOLDS):
-            rest = ~left_out
+        folds, hits = self.folds(everything, FOLDS), ~everything
+        for fold in range(FOLDS):
+            rest, left_out = folds != fold, folds == fold
             threshold = self.threshold(self.out_of_fold(rest, INNER_FOLDS), rest)
             scores = self.scores(self.fit(rest), left_out)
             hits[left_out] = scores[left_out] > threshold
@@ -280,11 +287,11 @@ def train(data: Texts, out: Path, progress: Callable[[], object]) -> dict[str, A
     report, patterns = baseline.evaluate(progress), eval_patterns(data, lambda: None)
     everything = np.ones(len(data.texts), dtype=bool)
     threshold = baseline.threshold(baseline.out_of_fold(everything, INNER_FOLDS), everything)
-    weighting, model = (step for _, step in baseline.fit(everything).steps)
+    vocabulary, weighting, model = baseline.fit(everything)
     out.mkdir(parents=True, exist_ok=True)
     write_ngram_classifier(
         out,
-        [str(gram) for gram in baseline.grams],
+        [str(baseline.grams[index]) for index in vocabulary],
         weighting.idf_,
         (model.coef_[0], float(model.intercept_[0])),
     )

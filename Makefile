@@ -306,7 +306,7 @@ upgrade: $(DEV) ## an upgrade from another commit and back, under load (BASE=COM
 	GUARD_UPGRADE_BASE="$(BASE)" $(BIN)/python -m pytest -q tests/e2e/test_upgrade.py $(ARGS)
 
 train: $(DEV) ## make the shipped model again (needs the trace data)
-	$(BIN)/guard lab train $(TRACES)/leong_dev.jsonl.gz --features prefix13 \
+	$(BIN)/guard lab train runs $(TRACES)/leong_dev.jsonl.gz \
 	  --benign $(TRACES)/benign_memory_dev.jsonl --out models $(ARGS)
 
 lock: ## rewrite requirements/ from pyproject.toml (needs uv)

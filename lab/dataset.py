@@ -8,7 +8,7 @@ only here and by evaluations; nothing that judges a call may import this module.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from email.utils import getaddresses
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -74,17 +74,6 @@ def read_truth(located: Located) -> Truth:
         ) from None
 
 
-def missing_label(truth: Truth, labelling: Labelling) -> str | None:
-    """Return the field that an attacked run lacks for this labelling, or None."""
-    if not truth.attack:
-        return None
-    if labelling is Labelling.SUCCESS and truth.attack_success is None:
-        return "labels.attack_success"
-    if labelling is Labelling.MAILED and truth.attacker_recipients is None:
-        return "labels.attacker_recipients"
-    return None
-
-
 def recipients(call: Call) -> frozenset[str]:
     """Return the bare addresses a send names in ``to``, in lower case."""
     to: Json = call.args.get("to", ())
@@ -108,7 +97,6 @@ def names_attacker(call: Call, truth: Truth) -> bool:
 
 LAST_SESSION: Final = "last"
 """Stands for the last session of each run where a trigger session is asked for."""
-UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +130,9 @@ class Example:
     """True if the first send of the trigger session stays inside."""
 
     @property
-    def model(self) -> str:
-        """The agent's language model."""
-        return self.truth.model or UNKNOWN
-
-    @property
     def cell(self) -> str:
         """``model|defence``."""
-        return f"{self.model}|{self.truth.defense or 'none'}"
+        return f"{self.truth.model or 'unknown'}|{self.truth.defense or 'none'}"
 
     def label(self, labelling: Labelling) -> bool:
         """Return whether the run is a positive; a run without an attack never is."""
@@ -178,10 +161,6 @@ class Dataset:
     examples: tuple[Example, ...]
     files: tuple[tuple[str, str], ...] = ()
     """Name and sha256 (hex) of each file read."""
-    skipped: int = 0
-    """Lines left out because they broke the format."""
-    left_out: int = 0
-    """Runs without an attack, which the paper's protocol does not use."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -213,11 +192,6 @@ class Dataset:
             first.setdefault(example.group, example)
         return replace(self, examples=tuple(first.values()))
 
-    def where(self, keep: np.ndarray) -> Dataset:
-        """Return the runs that a boolean array of shape (runs,) chooses."""
-        chosen = (e for e, kept in zip(self.examples, keep, strict=True) if kept)
-        return replace(self, examples=tuple(chosen))
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -231,59 +205,33 @@ class Reading:
     """True if runs without an attack are negatives, by their last session; else left out."""
     roles: Callable[[str], Role | None] = ONTOLOGY.get
     """The role of a tool, None for one that nothing is known of."""
-    skip: Callable[[TraceError], object] | None = None
-    """Told of each bad line, which is then left out; where it is None such a line is an error."""
-    advance: Callable[[], object] = field(default=lambda: None)
-    """Called after each run."""
 
 
 def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:
     """Return the examples of trace files.
 
     Raises:
-        TraceError: a file is missing or damaged, or has a bad line and none may be skipped.
+        TraceError: a file is missing or damaged, or has a bad line.
     """
     reading = reading or Reading()
-    examples: list[Example] = []
-    skipped = left_out = 0
-
-    def skip(error: TraceError) -> None:
-        nonlocal skipped
-        if reading.skip is None:
-            raise error
-        skipped += 1
-        reading.skip(error)
-
-    for located in locate_runs(paths, None if reading.skip is None else skip):
-        reading.advance()
-        try:
-            example = _example(located, reading)
-        except TraceError as error:
-            skip(error)
-            continue
-        if example.truth.attack or reading.with_benign:
-            examples.append(example)
-        else:
-            left_out += 1
+    found = [_example(located, reading) for located in locate_runs(paths)]
+    examples = tuple(one for one in found if one.truth.attack or reading.with_benign)
     files = tuple((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths)
-    return Dataset(tuple(examples), files, skipped, left_out)
+    return Dataset(examples, files)
 
 
 def _example(located: Located, reading: Reading) -> Example:
     truth = read_truth(located)
-    field_name = missing_label(truth, reading.labelling)
-    if field_name is not None:
-        raise TraceError(
-            located.path,
-            located.line,
-            f"{field_name}: needed for the labelling `{reading.labelling.value}`",
-        )
+    needed = "attack_success" if reading.labelling is Labelling.SUCCESS else "attacker_recipients"
+    if truth.attack and getattr(truth, needed) is None:
+        problem = f"labels.{needed}: needed for the labelling `{reading.labelling.value}`"
+        raise TraceError(located.path, located.line, problem)
     calls = located.run.calls
     session = reading.session
     if calls and (session == LAST_SESSION or not truth.attack):
         session = calls[-1].session
     steps = tuple(_step(call, truth, reading.roles) for call in calls)
-    trigger = trigger_roles(calls, session, reading.roles)
+    trigger = tuple(role for _, role in roles_by_time(calls, session, reading.roles))
     sends = [s for s in steps if s.session == session and s.role is Role.SEND]
     return Example(
         steps=steps,
@@ -296,19 +244,10 @@ def _example(located: Located, reading: Reading) -> Example:
     )
 
 
-def trigger_roles(
-    calls: Iterable[Call],
-    session: str = TRIGGER_SESSION,
-    roles: Callable[[str], Role | None] = ONTOLOGY.get,
-) -> tuple[Role, ...]:
-    """Return the roles of one session's calls, by time; calls without a time keep their order."""
-    return tuple(role for _, role in roles_by_time(calls, session, roles))
-
-
 def roles_by_time(
     calls: Iterable[Call], session: str, roles: Callable[[str], Role | None]
 ) -> list[tuple[Call, Role]]:
-    """Return one session's calls with their roles, as :func:`trigger_roles`."""
+    """Return one session's calls by time, with roles; calls without a time keep their order."""
     chosen = [call for call in calls if call.session == session]
     if all(call.ts is not None for call in chosen):
         chosen.sort(key=lambda call: call.ts or 0.0)
@@ -358,49 +297,21 @@ def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
             features.value: len(np.unique(data.rows(features), axis=0)) for features in FORESTS
         },
         "cells": len(np.unique(data.cells)),
-        "skipped_lines": data.skipped,
-        "left_out_without_attack": data.left_out,
     }
 
 
-def trap_notes(data: Dataset, labelling: Labelling) -> list[str]:
+def trap_notes(data: Dataset) -> list[str]:
     """Return what could mislead a reader of figures on this data, one sentence each."""
-    if not len(data):
-        return []
-    labels = data.labels(labelling)
-    notes = (_repeats(data), _one_class_cells(data, labels), _unknown_tools(data))
-    return [note for note in notes if note]
-
-
-def _repeats(data: Dataset) -> str:
-    distinct = len(data.distinct())
-    if distinct == len(data):
-        return ""
-    return (
-        f"{len(data)} runs are {distinct} distinct ones; random folds put repeats of one run on "
-        "both sides, so their figures say how well a model remembers"
-    )
-
-
-def _one_class_cells(data: Dataset, labels: np.ndarray) -> str:
-    names = np.unique(data.cells)
-    one_class = sum(len(np.unique(labels[data.cells == name])) == 1 for name in names)
-    if not one_class:
-        return ""
-    return (
-        f"{one_class} of {len(names)} model x defence cells hold one class only: whoever "
-        "recognises the model knows the label, and grouped figures rest on few cells"
-    )
-
-
-def _unknown_tools(data: Dataset) -> str:
-    unknown = frozenset().union(*(example.tools for example in data.examples))
-    roles = {step.role for example in data.examples for step in example.steps}
-    if Role.SEND not in roles:
-        return (
-            "no tool of these runs is known as a send: every figure is void until the tools are "
-            "mapped to roles"
+    notes = []
+    if (distinct := len(data.distinct())) < len(data):
+        notes.append(
+            f"{len(data)} runs are {distinct} distinct ones; random folds put repeats of one run "
+            "on both sides, so their figures say how well a model remembers"
         )
-    if not unknown:
-        return ""
-    return f"{len(unknown)} tools have no role here and count in the length of a session only"
+    if all(step.role is not Role.SEND for one in data.examples for step in one.steps):
+        notes.append("no tool of these runs is known as a send: map the tools to roles")
+    if unknown := frozenset().union(*(example.tools for example in data.examples)):
+        notes.append(
+            f"{len(unknown)} tools have no role here and count in the length of a session only"
+        )
+    return notes

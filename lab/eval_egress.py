@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from guard.core.errors import GuardError
 from guard.pipeline.exchange import Exchange
 from guard.replay.reports import Check, Report, machine
-from lab.judged_runs import wilson
+from lab.judged_runs import fraction
 from lab.trust.harness import (
     MCP_PATH,
     TOOLS,
@@ -266,22 +266,20 @@ def _report(cases: Sequence[Case], outcomes: Sequence[Found], policy: Path) -> R
     attacks = [(c, o) for c, o in pairs if c["expected_verdict"] != "allow"]
     benign = [(c, o) for c, o in pairs if c["expected_verdict"] == "allow"]
     blocked = sum(o.blocked for _, o in attacks)
-    inside = sum(_leads_inside(o) for _, o in benign)
+    # To whom a name leads is the machine's to say, not the case's: refused is then right.
+    inside = sum(o.blocked and o.why == PRIVATE for _, o in benign)
     asked = sum(o.why == ASKED for _, o in benign)
     wrong = sum(o.blocked or bool(o.error) for _, o in benign) - inside - asked
-    rate = blocked / len(attacks) if attacks else None
     return Report(
         name="egress-bench",
         machine=machine(),
         checks=[
-            Check(
-                id="attacks_blocked",
-                value=None if rate is None else round(rate, 4),
-                unit="fraction",
-                n=len(attacks),
-                interval=wilson(blocked, len(attacks)) if attacks else None,
-                target=f">= {TARGET}",
-                reason=None if attacks else "the file has no attacks",
+            fraction(
+                "attacks_blocked",
+                blocked,
+                len(attacks),
+                f">= {TARGET}",
+                "the file has no attacks",
             ),
             Check(id="benign_blocked", value=wrong, unit="count", n=len(benign), target="= 0"),
             Check(id="benign_asked", value=asked, unit="count", n=len(benign)),
@@ -303,38 +301,11 @@ def _report(cases: Sequence[Case], outcomes: Sequence[Found], policy: Path) -> R
         details={
             "policy": policy.name,
             "not_applicable": 0,
-            "categories": _categories(pairs),
             "reasons": dict(Counter(o.why for _, o in attacks if o.blocked).most_common()),
             "missed": [_shown(c, o) for c, o in attacks if not o.blocked],
             "wrongly_blocked": [_shown(c, o) for c, o in benign if o.blocked or o.error],
         },
     )
-
-
-def _leads_inside(outcome: Found) -> bool:
-    """Return whether a case was refused because its host resolves to a private address here.
-
-    To whom a name leads is the machine's to say, not the case's: refused is then right.
-    """
-    return outcome.blocked and outcome.why == PRIVATE
-
-
-def _categories(pairs: Sequence[tuple[Case, Found]]) -> dict[str, dict[str, Any]]:
-    """Return the counts of each category, with the 95 % interval of the share blocked."""
-    table: dict[str, dict[str, Any]] = {}
-    for case, outcome in pairs:
-        row = table.setdefault(
-            str(case["category"]),
-            {"attacks": 0, "attacks_blocked": 0, "benign": 0, "benign_blocked": 0, "errors": 0},
-        )
-        side = "benign" if case["expected_verdict"] == "allow" else "attacks"
-        row[side] += 1
-        row[f"{side}_blocked"] += outcome.blocked
-        row["errors"] += bool(outcome.error)
-    for row in table.values():
-        blocked, attacks = row["attacks_blocked"], row["attacks"]
-        row["interval"] = wilson(blocked, attacks) if attacks else None
-    return dict(sorted(table.items()))
 
 
 def _shown(case: Case, outcome: Found) -> dict[str, Any]:

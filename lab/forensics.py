@@ -10,11 +10,13 @@ import hashlib
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from guard.core.json_values import strings_in_order
 from guard.core.model import Json, Role
@@ -113,25 +115,9 @@ def _holds(call: Call, addresses: Sequence[str] | frozenset[str]) -> bool:
     return any(address in text for address in addresses)
 
 
-class ForensicModel:
-    """A multinomial logistic model of bounded features; like a classifier of scikit-learn."""
-
-    def fit(self, rows: np.ndarray, kinds: np.ndarray) -> Self:
-        """Fit weights, each class of equal weight."""
-        found = LogisticRegression(**SETTINGS).fit(bounded(rows.astype(float)), kinds)
-        self.weights, self.bias = found.coef_.T, found.intercept_
-        return self
-
-    def predict_proba(self, rows: np.ndarray) -> np.ndarray:
-        """Return the probability of each class, shape (rows, classes)."""
-        logits = bounded(rows.astype(float)) @ self.weights + self.bias
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        found: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-        return found
-
-    def onnx(self, name: str) -> bytes:
-        """Return the model as ONNX."""
-        return softmax_onnx(name, self.weights, self.bias)
+def unfitted() -> Any:
+    """Return a multinomial logistic model of bounded features."""
+    return make_pipeline(FunctionTransformer(bounded), LogisticRegression(**SETTINGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +134,7 @@ class Sessions:
     def read(cls, folder: Path) -> Sessions:
         """Return the sessions of the recorded runs in a folder."""
         found = [*read_sessions(folder)]
-        rows = np.array([Trajectory.of(s.roles).features_19() for s in found], dtype=np.float32)
+        rows = np.array([Trajectory.of(s.roles).features_19() for s in found])
         columns = zip(*((s.kind, s.group, s.source) for s in found), strict=True)
         return cls(rows, *map(np.array, columns))
 
@@ -165,10 +151,9 @@ class Sessions:
 
     def scores_of_unseen(self) -> np.ndarray:
         """Return probabilities by models that were fitted on other groups."""
-        found = np.zeros((len(self.kinds), len(KINDS)))
-        for train, test in self.folds():
-            model = ForensicModel().fit(self.rows[train], self.kinds[train])
-            found[test] = model.predict_proba(self.rows[test])
+        found: np.ndarray = cross_val_predict(
+            unfitted(), self.rows, self.kinds, cv=[*self.folds()], method="predict_proba"
+        )
         return found
 
     def thresholds(self) -> np.ndarray:
@@ -214,7 +199,9 @@ def train_forensics(folder: Path) -> tuple[bytes, dict[str, Json]]:
     for train, test in sessions.folds():
         said[test] = verdicts(rows[test], scores[test], sessions[train].thresholds())
     thresholds = sessions.thresholds()
-    onnx, difference = verified_export(ForensicModel().fit(rows, kinds), MODEL, rows)
+    model = unfitted().fit(rows, kinds)
+    exported = softmax_onnx(MODEL, model[-1].coef_.T, model[-1].intercept_)
+    onnx, difference = verified_export(model, exported, MODEL, rows)
     measured = _figures(kinds, guessed, groups, sources)
     distinct = np.unique(np.column_stack([rows, kinds]), axis=0, return_index=True)[1]
     measured["distinct_sessions"] = _figures(
@@ -273,7 +260,7 @@ def _verdict_figures(sessions: Sessions, scores: np.ndarray, said: np.ndarray) -
     is_kind = np.where(scores[:, INJECTION] >= scores[:, POISONING], INJECTION, POISONING) == kinds
     memory = benign & (sources == BENIGN)
     known, new = sessions[sources != BENIGN], sessions[memory]
-    fitted = ForensicModel().fit(known.rows, known.kinds).predict_proba(new.rows)
+    fitted = unfitted().fit(known.rows, known.kinds).predict_proba(new.rows)
     unseen = verdicts(new.rows, fitted, known.thresholds())
     wrong = (unseen == INJECTION) | (unseen == POISONING)
     return {

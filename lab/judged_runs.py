@@ -193,6 +193,16 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def fraction(
+    name: str, hits: int, n: int, target: str | None = None, reason: str = "nothing to count"
+) -> Check:
+    """Return a share with its interval, or the reason for which there is none."""
+    if not n:
+        return Check(id=name, value=None, unit="fraction", n=0, target=target, reason=reason)
+    interval = wilson(hits, n)
+    return Check(id=name, value=hits / n, unit="fraction", n=n, interval=interval, target=target)
+
+
 @dataclass(slots=True)
 class Tally:
     """Hits among things of one sort, by group, with examples of the exceptions.
@@ -217,19 +227,7 @@ class Tally:
 
     def rate(self, check: str, target: str) -> Check:
         """Return the figure as a fraction."""
-        if not self.n:
-            return Check(
-                id=check, value=None, unit="fraction", n=0, target=target, reason="nothing to count"
-            )
-        interval = wilson(self.hits, self.n)
-        return Check(
-            id=check,
-            value=self.hits / self.n,
-            unit="fraction",
-            n=self.n,
-            interval=interval,
-            target=target,
-        )
+        return fraction(check, self.hits, self.n, target)
 
     def count(self, check: str, unit: str, target: str | None) -> Check:
         """Return the figure as a count."""

@@ -1,4 +1,4 @@
-"""Constants of the recall-before-send paper: operations, settings, feature groups, figures.
+"""Constants of the recall-before-send paper: operations, settings, feature groups.
 
 Source: J. W. Leong, "Forensic Trajectory Signatures", arXiv:2606.30566, and the scripts beside it.
 Pure: no I/O.
@@ -15,7 +15,6 @@ from guard.core.trajectory import FEATURES_13, FEATURES_19
 SEED: Final = 42
 FOLDS: Final = 5
 THRESHOLD: Final = 0.5
-RESAMPLES: Final = 10_000
 TRIGGER_SESSION: Final = "3"
 """The session in which a delayed attack is triggered; the runs number theirs from 0."""
 ONTOLOGY: Final = {
@@ -30,14 +29,6 @@ ONTOLOGY: Final = {
     "share_document": Role.SEND,
 }
 """The paper's tool names and the operations it maps them to; every other tool is ``other``."""
-PUBLISHED: Final = {
-    "rule_auc": 0.9563,
-    "full19_auc_random": 0.9904,
-    "full19_auc_grouped": 0.907,
-    "prefix13_auc_random": 0.9338,
-    "runs": 2520,
-}
-"""The paper's own figures, on a corpus that is not public; it has no grouped prefix-13 figure."""
 CITATION: Final = (
     'J. W. Leong, "Forensic Trajectory Signatures", arXiv:2606.30566; traces from '
     "github.com/junwenleong/stateful-agent-security-eval, MIT licence"

@@ -6,29 +6,26 @@ paper's and put repeats of one run on both sides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy.stats import bootstrap
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from guard.core.errors import InputError
-from lab.intervals import auc
 from lab.models import scores
-from lab.paper import FOLDS, SEED, THRESHOLD
+from lab.paper import FOLDS, SEED, THRESHOLD, FeatureSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.model import Json
-    from lab.dataset import Dataset
+    from lab.dataset import Dataset, Labelling
 
-_Split = tuple[np.ndarray, np.ndarray]
-
-
-class NotMeasuredError(InputError):
-    """A figure that this data cannot give; the message says why."""
+RESAMPLES: Final = 1_000
 
 
 class Protocol(StrEnum):
@@ -38,110 +35,103 @@ class Protocol(StrEnum):
     GROUPED = "grouped_model_x_defence"
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfFold:
-    """Scores of runs by models that had not seen them, pooled over the folds."""
+def out_of_fold(
+    build: Callable[[], Any],
+    data: Dataset,
+    features: FeatureSet,
+    labels: np.ndarray,
+    protocol: Protocol,
+) -> np.ndarray:
+    """Return the scores of runs by models that were fitted on the other folds, shape (runs,).
 
-    labels: np.ndarray
-    scores: np.ndarray
-    groups: np.ndarray | None
-    """Groups that were kept together, shape (runs,), or None."""
+    Raises:
+        InputError: a fold has runs of one class only, or there are too few groups.
+    """
+    rows, groups = data.rows(features), None
+    kind = StratifiedKFold
+    if protocol is Protocol.GROUPED:
+        kind, groups = StratifiedGroupKFold, data.cells
+    pooled = np.zeros(len(labels))
+    try:
+        for train, test in kind(FOLDS, shuffle=True, random_state=SEED).split(rows, labels, groups):
+            require_two_classes(labels[train])
+            pooled[test] = scores(build().fit(rows[train], labels[train]), rows[test])
+    except ValueError as error:
+        raise InputError(f"{protocol.value}: {error}") from error
+    return pooled
 
 
 def require_two_classes(labels: np.ndarray) -> None:
     """Raise unless both classes occur.
 
     Raises:
-        NotMeasuredError: the message says which one does not.
+        InputError: one does not.
     """
-    if not len(labels):
-        raise NotMeasuredError("no run is left to learn from, check the labels `attack`")
-    if labels.min() == labels.max():
-        kind = "positive" if labels[0] else "negative"
-        raise NotMeasuredError(
-            f"all {len(labels)} runs are {kind}, a classifier needs both classes"
-        )
+    if len(np.unique(labels)) < 2:
+        raise InputError(f"all {len(labels)} runs are of one class, a classifier needs both")
 
 
-def divide(data: Dataset, labels: np.ndarray, protocol: Protocol) -> list[_Split]:
-    """Return (train, test) row numbers per fold.
-
-    Raises:
-        NotMeasuredError: too few runs or groups.
-    """
-    require_two_classes(labels)
-    groups = groups_of(data, protocol)
-    if groups is not None and (found := len(np.unique(groups))) < FOLDS:
-        raise NotMeasuredError(f"{protocol.value} needs at least {FOLDS} groups, there are {found}")
-    if (rarest := int(min(labels.sum(), len(labels) - labels.sum()))) < FOLDS:
-        raise NotMeasuredError(
-            f"{protocol.value} needs {FOLDS} runs of each class, there are {rarest} of one"
-        )
-    kind = StratifiedKFold if protocol is Protocol.RANDOM else StratifiedGroupKFold
-    return list(kind(FOLDS, shuffle=True, random_state=SEED).split(labels, labels, groups))
-
-
-def groups_of(data: Dataset, protocol: Protocol) -> np.ndarray | None:
-    """Return what a protocol keeps together, shape (runs,), or None."""
-    return data.cells if protocol is Protocol.GROUPED else None
-
-
-def out_of_fold(
+def measure(
     build: Callable[[], Any],
     data: Dataset,
-    rows: np.ndarray,
-    labels: np.ndarray,
+    features: FeatureSet,
+    labelling: Labelling,
     protocol: Protocol,
-) -> OutOfFold:
-    """Return pooled out-of-fold scores.
-
-    Args:
-        build: makes an unfitted classifier.
-        data: where the groups come from.
-        rows: shape (runs, features).
-        labels: shape (runs,).
-        protocol: how to divide.
-
-    Raises:
-        NotMeasuredError: too few runs or groups.
-    """
-    pooled = np.zeros(len(labels))
-    # One after the other: scikit-learn changes the process's warning filters while it fits.
-    for train, test in divide(data, labels, protocol):
-        pooled[test] = fit_and_score(build, rows[train], labels[train], rows[test])
-    return OutOfFold(labels, pooled, groups_of(data, protocol))
-
-
-def fit_and_score(
-    build: Callable[[], Any], rows: np.ndarray, labels: np.ndarray, unseen: np.ndarray
-) -> np.ndarray:
-    """Return scores of unseen rows; a fold with one class only scores everything as that class."""
-    if labels.min() == labels.max():
-        return np.full(len(unseen), float(labels[0]))
-    return scores(build().fit(rows, labels), unseen)
-
-
-def figures(
-    labels: np.ndarray, scored: np.ndarray, threshold: float = THRESHOLD
 ) -> dict[str, Json]:
-    """Return what scores are worth; a figure that needs a class that is absent is None."""
-    positive = labels == 1
-    flagged = scored >= threshold
-    true, false = int(flagged[positive].sum()), int(flagged[~positive].sum())
+    """Return one protocol's figures, with intervals; without a figure, ``reason`` says why."""
+    labels = data.labels(labelling)
+    try:
+        scored = out_of_fold(build, data, features, labels, protocol)
+    except InputError as error:
+        return {"auc": None, "reason": str(error)}
+    return figures(labels, scored, data.repeats)
+
+
+def figures(labels: np.ndarray, scored: np.ndarray, repeats: np.ndarray) -> dict[str, Json]:
+    """Return what scores are worth, with intervals over runs and over distinct runs."""
+    flagged = scored >= THRESHOLD
     return {
-        "auc": _rounded(auc(labels, scored)),
-        "recall_at_threshold": _share(true, int(positive.sum())),
-        "false_positive_rate_at_threshold": _share(false, int((~positive).sum())),
-        "precision_at_threshold": _share(true, true + false),
-        "brier": _rounded(float(np.mean((scored - labels) ** 2))) if len(labels) else None,
-        "positive": int(positive.sum()),
-        "negative": int((~positive).sum()),
+        "auc": round(float(roc_auc_score(labels, scored)), 4),
+        "recall_at_threshold": round(float(flagged[labels == 1].mean()), 4),
+        "false_positive_rate_at_threshold": round(float(flagged[labels == 0].mean()), 4),
+        "auc_interval_over_runs": auc_interval(labels, scored, np.arange(len(labels))),
+        "auc_interval_over_distinct_runs": auc_interval(labels, scored, repeats),
     }
 
 
-def _share(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
+def auc_interval(
+    labels: np.ndarray, scored: np.ndarray, clusters: np.ndarray, resamples: int | None = None
+) -> list[float] | None:
+    """Return the 95 % BCa interval of the AUC, or None where there is none.
 
+    Args:
+        labels: 0 or 1, shape (runs,).
+        scored: shape (runs,).
+        clusters: shape (runs,): whole clusters are drawn, as repeats of one run are one
+            observation.
+        resamples: how many; :data:`RESAMPLES` if None.
+    """
+    names, number = np.unique(clusters, return_inverse=True)
+    if len(names) < 2:
+        return None
+    members = [np.flatnonzero(number == one) for one in range(len(names))]
 
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(value, 4)
+    def statistic(drawn: np.ndarray) -> float:
+        rows = np.concatenate([members[one] for one in drawn])
+        if labels[rows].min() == labels[rows].max():
+            # A resample of one class has no AUC; a coin toss keeps it from deciding the interval.
+            return 0.5
+        return float(roc_auc_score(labels[rows], scored[rows]))
+
+    with warnings.catch_warnings():
+        # A statistic that no resample changes has a degenerate interval, which is said by None.
+        warnings.simplefilter("ignore")
+        found = bootstrap(
+            (np.arange(len(names)),),
+            statistic,
+            n_resamples=resamples or RESAMPLES,
+            vectorized=False,
+            rng=np.random.default_rng(SEED),
+        ).confidence_interval
+    ends = [round(float(end), 4) for end in found]
+    return ends if np.isfinite(ends).all() else None

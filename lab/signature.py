@@ -28,10 +28,6 @@ SETTINGS: Final[dict[str, Any]] = {"least_recall_weight": LEAST, "ridge": RIDGE}
 class SignatureModel:
     """A logistic model with weights of one sign for recalls; like a classifier of scikit-learn."""
 
-    def __init__(self) -> None:
-        self.weights = np.zeros(len(RECALL_FEATURES))
-        self.bias = 0.0
-
     def fit(self, rows: np.ndarray, labels: np.ndarray) -> Self:
         """Fit weights, both classes of equal weight."""
         x, y = bounded(rows.astype(float)), labels.astype(float)
@@ -50,11 +46,6 @@ class SignatureModel:
         found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
         self.bias, self.weights = float(found[0]), found[1:]
         return self
-
-    @property
-    def feature_importances_(self) -> np.ndarray:
-        """Weight of each bounded feature."""
-        return self.weights
 
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of both classes, shape (rows, 2)."""

@@ -16,7 +16,7 @@ from lab.adopt.setup import commands_to_block
 from lab.adopt.truth import Judged, judged
 from lab.adopt_hooks import hook_checks
 from lab.installed import installed_megabytes
-from lab.judged_runs import wilson
+from lab.judged_runs import fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,14 +80,7 @@ def _mapped(tools: Sequence[Judged]) -> list[Check]:
     """Return the share of tools that ``guard init`` maps right, and the number of looser ones."""
     right = sum(tool.outcome == "right" for tool in tools)
     return [
-        Check(
-            id="servers_mapped",
-            value=round(right / len(tools), 4),
-            unit="fraction",
-            n=len(tools),
-            interval=wilson(right, len(tools)),
-            target=">= 0.9",
-        ),
+        fraction("servers_mapped", right, len(tools), ">= 0.9"),
         Check(
             id="wrong_to_looser",
             value=sum(tool.outcome == "looser" for tool in tools),

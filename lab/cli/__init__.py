@@ -7,10 +7,6 @@ BENCHES: Final = {
         "bench:proxy",
         "Requests per second against stock mitmdump, decision times, growth, memory, round trips.",
     ),
-    "provenance": (
-        "bench:provenance",
-        "Decision times with many labelled values, growth, bytes per value, the ratio.",
-    ),
     "scale": ("bench:scale", "Both enforcement points against stock mitmdump, start, memory."),
     "soak": (
         "bench:soak",
@@ -65,10 +61,6 @@ COMMANDS: Final = {
         {
             "runs": ("train:train", "Fit a classifier on recorded runs; the default."),
             "detector": ("train:train_detector", "Fit a detector of instructions."),
-            "actions": (
-                "train:compare_actions",
-                "Compare trained readers of requested actions with the vocabulary.",
-            ),
         },
         "Fit a classifier: on recorded runs, or on texts.",
     ),

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from guard.cli.outcome import given_input
-from guard.cli.policy import shipped_detectors
 from guard.cli.terminal import bar, counters, show
 from guard.core.errors import InputError
 from guard.inference.onnx import load_models
-from guard.policy import load_policies
 from guard.replay.reports import Check, Report, machine
-from guard.replay.run import Replay, fresh_store
-from guard.replay.traces import TraceError, locate_runs
 from guard.settings import models_directory, policies_directory
 from guard.store.embedded import EmbeddedRedis
 from lab.cli.labelled_runs import (
-    OnError,
-    OnErrorOption,
     SessionOption,
     ToolsOption,
     Traces,
-    read_runs,
     require_lab,
     roles_of,
-    skipping,
 )
-from lab.dataset import Labelling, Reading
+from lab.dataset import Labelling, Reading, load_dataset
 from lab.eval_egress import eval_egress, read_cases
 from lab.eval_provenance import Options as ProvenanceOptions
 from lab.eval_provenance import eval_provenance
 from lab.eval_trust import eval_trust
-from lab.paper import THRESHOLD, TRIGGER_SESSION, FeatureSet
+from lab.paper import TRIGGER_SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
-    from guard.core.policy import Policy
-
-REPLAYED: Final = 250
-"""Runs that are replayed for the speed, at most."""
 
 app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
 
@@ -118,14 +103,7 @@ def trust(
     # Here: the other evaluations need no proxy, whose import takes longer than their start.
     from guard.runtime.wiring import assemble
 
-    console = Console(stderr=True, highlight=False)
-    with counters(console) as drawn, EmbeddedRedis() as redis:
-
-        def begin(part: str) -> Callable[[], object]:
-            if not console.is_terminal:
-                console.print(f"{time.strftime('%H:%M:%S')} {part}")
-            return drawn(part)
-
+    with counters(Console(stderr=True, highlight=False)) as begin, EmbeddedRedis() as redis:
         report = eval_trust(
             assemble,
             redis.url,
@@ -148,9 +126,6 @@ def recorded_beside() -> Path | None:
 def classifier(
     traces: Traces,
     json: AsJson = False,
-    policy: Annotated[
-        Path | None, typer.Option("--policy", help="Policy to replay; the shipped one if unset.")
-    ] = None,
     label: Annotated[
         Labelling,
         typer.Option(
@@ -165,71 +140,25 @@ def classifier(
         Path | None,
         typer.Option("--frozen", help="Models directory whose artefacts are scored on TRACES."),
     ] = None,
-    threshold: Annotated[
-        float, typer.Option("--threshold", min=0.0, max=1.0, help="The score that flags.")
-    ] = THRESHOLD,
-    on_error: OnErrorOption = OnError.FATAL,
 ) -> None:
-    """Test the recall-before-send rule and forests on labelled runs, and time a replay.
+    """Test the recall-before-send rule and forests on labelled runs.
 
-    Forests on 19 and 13 features: random folds and unseen model x defence cells, raw and on
-    distinct runs, with BCa intervals; the ONNX exports against scikit-learn on every row.
+    Forests on 19 and 13 features: random folds and unseen model x defence cells, with BCa
+    intervals; the ONNX export of the monotone model against the fitted one on every row.
 
     Exit code 0: measured, whatever the figures; 1: failed; 3: a trace, policy or model is
-    invalid, or the runs hold one class only (the object is printed with nulls and reasons).
+    invalid, or the runs hold one class only.
     """
-    console = Console(stderr=True, highlight=False, markup=False)
     require_lab()
-    from lab.eval_classifier import Options, checks, eval_classifier, score_frozen
+    from lab.eval_classifier import eval_classifier
 
-    options = Options(label, session, threshold)
     with given_input():
-        judged = load_policies([policy or policies_directory() / "default.yaml"])
-        skip = skipping(console, on_error)
-        reading = Reading(label, session, roles=roles_of(tools), skip=skip)
-        data = read_runs(traces, reading, console)
-        # Now: a models directory that cannot be used must not cost a minute to find out.
+        data = load_dataset(traces, Reading(label, session, roles=roles_of(tools)))
         artefacts = load_models(frozen) if frozen is not None else {}
-    scored = score_frozen(artefacts, data, label, threshold)
-    with bar(console, "evaluating", len(FeatureSet)) as advance:
-        measured = eval_classifier(data, options, advance)
-    measured.details["frozen"] = scored
-    speed = _replay_speed(console, judged, traces, skip is not None)
-    report = Report(
-        name="classifier",
-        machine=machine(),
-        checks=[*checks(measured, len(data)), speed],
-        details=measured.details,
-    )
+        report = eval_classifier(data, label, artefacts)
     show(report, command="guard lab eval", as_json=json)
-    if measured.reason is not None:
-        raise InputError(measured.reason)
-    if not json:
-        for note in measured.details["traps"]:
-            console.print(f"note: {note}", soft_wrap=True)
-
-
-def _replay_speed(console: Console, policy: Policy, traces: list[Path], skip: bool) -> Check:
-    """Return how many recorded runs per second the guard judges, state store included."""
-    ignore: Callable[[TraceError], object] | None = (lambda _: None) if skip else None
-    read = [located.run for located in locate_runs(traces, ignore)]
-    # Evenly spaced: runs of one agent lie together, and some are much longer than others.
-    runs = read[:: -(-len(read) // REPLAYED) or 1]
-    name = "policy_replay_runs_per_second"
-    if not runs:
-        return Check(id=name, value=None, unit="runs/s", n=0, reason="there is no run to replay")
-
-    async def replay(url: str) -> float:
-        async with fresh_store(url, policy.limits) as store:
-            engine = Replay(policy, store, shipped_detectors(None))
-            started = time.perf_counter()
-            with bar(console, "replaying", len(runs)) as advance:
-                await engine.run(runs, lambda _: None, advance)
-            return time.perf_counter() - started
-
-    with EmbeddedRedis() as redis:
-        seconds = asyncio.run(replay(redis.url))
-    return Check(id=name, value=round(len(runs) / seconds, 1), unit="runs/s", n=len(runs))
+    for note in report.details["traps"]:
+        Console(stderr=True).print(f"note: {note}", soft_wrap=True)
 
 
 @app.command()
@@ -340,8 +269,3 @@ def egress_bench(
     with bar(console, "cases", len(read)) as advance, EmbeddedRedis() as redis:
         report = eval_egress(assemble, redis.url, read, judged, progress=advance)
     show(report, command="guard lab eval", as_json=json)
-    if not json:
-        table = Table("category", "attacks", "blocked", "benign", "blocked", "errors")
-        for name, row in report.details["categories"].items():
-            table.add_row(name, *(str(count) for count in row.values()))
-        Console().print(table)

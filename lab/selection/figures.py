@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from guard.replay.reports import Check
-from lab.judged_runs import wilson
+from lab.judged_runs import fraction, wilson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +39,4 @@ def mean(
 
 def share(name: str, rows: Sequence[bool], target: str) -> Check:
     """Return the share of trials for which something is so, with its interval."""
-    count, n = sum(rows), len(rows)
-    if not n:
-        return Check(id=name, value=None, unit="fraction", n=0, reason="no data", target=target)
-    interval = wilson(count, n)
-    return Check(id=name, value=count / n, unit="fraction", n=n, interval=interval, target=target)
+    return fraction(name, sum(rows), len(rows), target, "no data")

@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import json
 import pkgutil
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from unittest import mock
 
 from lab.trust.harness import MCP_PATH, TOOLS, Agent, Outcome, Upstream, World
 
@@ -156,30 +158,22 @@ def acting(*steps: Step, over: int = 0) -> Play:
 
 
 class Patch:
-    """Replaces attributes for a while, as a test's ``monkeypatch`` does."""
+    """Replaces attributes for a while."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[object, str, object]] = []
-
-    def set(self, owner: object, name: str, value: object) -> Self:
-        """Replace an attribute that exists; return this, for the next one."""
-        before = inspect.getattr_static(owner, name)
-        self._before.append((owner, name, before))
-        setattr(owner, name, value)
-        return self
+        self._replaced = ExitStack()
 
     def at(self, target: str, value: object) -> Any:
         """Replace an attribute by its path (``guard.a.b:Class.name``); return what it was."""
         path, _, name = target.replace(":", ".").rpartition(".")
         owner = pkgutil.resolve_name(path)
         before = inspect.getattr_static(owner, name)
-        self.set(owner, name, value)
+        self._replaced.enter_context(mock.patch.object(owner, name, value))
         return before
 
     def undo(self) -> None:
         """Put everything back."""
-        while self._before:
-            setattr(*self._before.pop())
+        self._replaced.close()
 
 
 @dataclass(frozen=True, slots=True)

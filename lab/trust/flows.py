@@ -118,38 +118,20 @@ def _telling(domain: str, flow: Mapping[str, Any], habit: Habit, draw: int, turn
     )
 
 
-async def tell(
-    compose: Compose, redis_url: str, telling: Telling, *, prompts: bool, remember: bool
-) -> Course:
+async def tell(compose: Compose, redis_url: str, telling: Telling) -> Course:
     """Play a telling under the shipped policies.
+
+    The guard hears what the user says, and a person who is asked approves for the next times too.
 
     Args:
         compose: the composition root.
         redis_url: of a server that is this telling's alone.
         telling: what is played.
-        prompts: whether the guard hears what the user says.
-        remember: whether a person who is asked approves for the next times as well.
     """
-    policies = shipped_policies(telling)
-    return await course_of(
-        compose, redis_url, telling, policies, prompts=prompts, remember=remember
-    )
-
-
-async def course_of(
-    compose: Compose,
-    redis_url: str,
-    telling: Telling,
-    policies: Sequence[str],
-    *,
-    prompts: bool,
-    remember: bool,
-) -> Course:
-    """Play a telling under some policies, by name or by text; otherwise as :func:`tell` does."""
-    async with world_of(compose, redis_url, policies) as world:
-        first = await _Played(world, telling, prompts=prompts, remember=remember).run("first")
+    async with world_of(compose, redis_url, shipped_policies(telling)) as world:
+        first = await _Played(world, telling).run("first")
         await world.clock.advance(WEEK)
-        second = await _Played(world, telling, prompts=prompts, remember=remember).run("second")
+        second = await _Played(world, telling).run("second")
     return Course(
         frozenset(first.asked),
         frozenset(second.asked),
@@ -159,9 +141,8 @@ async def course_of(
 
 
 class _Played:
-    def __init__(self, world: World, telling: Telling, *, prompts: bool, remember: bool) -> None:
+    def __init__(self, world: World, telling: Telling) -> None:
         self._world, self._telling = world, telling
-        self._prompts, self._remember = prompts, remember
         self.asked: set[str] = set()
         self.again: set[str] = set()
         self.blocked: set[str] = set()
@@ -169,15 +150,14 @@ class _Played:
     async def run(self, name: str) -> _Played:
         for number, (prompt, steps) in enumerate(self._telling.turns):
             agent = self._world.agent("alice", f"{name}-{number}")
-            if self._prompts:
-                await agent.prompt(prompt)
+            await agent.prompt(prompt)
             if self._telling.habit.curious:
                 await self._call(agent, {"tool": "get_unread_emails", "args": {}, "result": INBOX})
             for step in steps:
-                if "say" not in step:
+                if "say" in step:
+                    await agent.prompt(str(_fill(step["say"], _cast())))
+                else:
                     await self._call(agent, rendered(step, self._telling))
-                elif self._prompts:
-                    await agent.prompt(said(step))
             await self._world.clock.advance(3600)
         return self
 
@@ -186,7 +166,7 @@ class _Played:
         outcome = await sent(agent, call)
         if outcome.verdict == "ask":
             self.asked.add(f"{tool}: {', '.join(outcome.codes)}")
-            await self._world.approve(outcome.decision_id, remember=self._remember)
+            await self._world.approve(outcome.decision_id, remember=True)
             outcome = await sent(agent, call)
             if outcome.verdict == "ask":
                 self.again.add(f"{tool}: {', '.join(outcome.codes)}")
@@ -203,21 +183,11 @@ async def sent(agent: Agent, call: Mapping[str, Any]) -> Outcome:
     return await agent.at(call.get("at", TOOLS)).call(call["tool"], call["args"], call["result"])
 
 
-def house() -> str:
-    """Return the domain that the flows' own people are of."""
-    return str(_book("cast")["internal"])
-
-
 def service_of(operation: str) -> str:
     """Return the service whose tools carry out an operation."""
     name = operation.partition(".")[0]
     longer = {"contacts": "mail", "docs": "documents", "pay": "payments", "ops": "devops"}
     return longer.get(name, name)
-
-
-def said(step: Mapping[str, Any]) -> str:
-    """Return what the user says in between, where a step is that and no call."""
-    return str(_fill(step["say"], _cast()))
 
 
 def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:

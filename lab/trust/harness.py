@@ -56,21 +56,31 @@ Compose: TypeAlias = "Callable[..., Parts]"
 """The composition root, as a world calls it."""
 
 
-class TestClock:
-    """Seconds since the epoch, moved by hand."""
-
-    __test__ = False
+class WorldClock:
+    """Seconds since the epoch, moved by hand; the keys of the store expire with it."""
 
     def __init__(self) -> None:
         self._now = START
+        self.store: RedisSessionStore | None = None
+        """Store of the world."""
 
     def now(self) -> float:
         """Return the time."""
         return self._now
 
-    def move(self, seconds: float) -> None:
-        """Let time pass."""
+    async def advance(self, seconds: float) -> None:
+        """Let time pass: for the guard, and for what the store lets expire."""
         self._now += seconds
+        if self.store is None:
+            return
+        client, passed = self.store.client, int(seconds * 1000)
+        keys: set[bytes] = set()
+        async for page in client.scan(""):
+            keys.update(page)
+        for key in keys:
+            remaining = await client.execute("PTTL", key)
+            if isinstance(remaining, int) and remaining >= 0:
+                await client.execute("PEXPIRE", key, str(remaining - passed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +158,10 @@ class World:
         clock: the guard's.
     """
 
-    def __init__(self, parts: Parts, clock: TestClock) -> None:
+    def __init__(self, parts: Parts, clock: WorldClock) -> None:
         self.parts = parts
-        self.clock = Clockwork(clock, parts.store)
+        self.clock = clock
+        clock.store = parts.store
         self.received: list[HttpRequest] = []
         """Requests that upstreams got, in order."""
         self._scripted = _Scripted()
@@ -253,29 +264,6 @@ class World:
             return b"".join([*await reader.feed(answer.body), *await reader.end()])
         instead = await responses.on_answer(exchange, answer.body, answer.status)
         return answer.body if instead is None else instead
-
-
-class Clockwork:
-    """The time of a world, and of the keys in its store."""
-
-    def __init__(self, clock: TestClock, store: RedisSessionStore) -> None:
-        self._clock, self._store = clock, store
-
-    def now(self) -> float:
-        """Return the time."""
-        return self._clock.now()
-
-    async def advance(self, seconds: float) -> None:
-        """Let time pass: for the guard, and for what the store lets expire."""
-        self._clock.move(seconds)
-        client, passed = self._store.client, int(seconds * 1000)
-        keys: set[bytes] = set()
-        async for page in client.scan(""):
-            keys.update(page)
-        for key in keys:
-            remaining = await client.execute("PTTL", key)
-            if isinstance(remaining, int) and remaining >= 0:
-                await client.execute("PEXPIRE", key, str(remaining - passed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +423,7 @@ async def world_of(
     """
     with tempfile.TemporaryDirectory(prefix="guard-trust-") as place:
         directory = Path(place)
-        clock = TestClock()
+        clock = WorldClock()
         parts = compose(
             _settings(
                 directory, redis_url, [policy] if isinstance(policy, str) else policy, settings

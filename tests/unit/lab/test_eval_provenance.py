@@ -3,8 +3,8 @@
 import pytest
 
 from guard.replay.traces import Call, Run
-from lab.eval_provenance import agentdojo_sends, is_internal, mail_receiver
-from lab.judged_runs import JudgedCall, JudgedRun
+from lab.eval_provenance import agentdojo_side, is_internal, mail_receiver
+from lab.judged_runs import JudgedCall
 
 
 def judged(tool, args, labels=None, i=0, action="ask"):
@@ -56,9 +56,7 @@ def test_internal_means_exactly_the_domain(address, inside):
 )
 def test_a_call_is_a_send_if_something_leaves_by_it(tool, args, sends):
     """An event without participants stays at home."""
-    call = judged(tool, args)
-
-    assert bool(list(agentdojo_sends([JudgedRun(call.run, (call,))]))) is sends
+    assert bool(agentdojo_side(judged(tool, args))) is sends
 
 
 def test_a_call_is_stopped_by_ask_and_by_block():

@@ -9,7 +9,7 @@ import pytest
 
 from guard.inference.onnx import load_models
 from guard.settings import models_directory
-from lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, RECORDED
+from lab.eval_provenance import AGENTDOJO, BENIGN_MEMORY, CONTACTS, LEONG, recorded
 from lab.judged_runs import Bench
 
 DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
@@ -55,7 +55,7 @@ async def test_the_recorded_runs_are_decided_as_well_as_ever(name, redis_server,
     with opened(path, "wt", encoding="utf-8") as file:
         file.writelines(part)
     shutil.copy(DATA / CONTACTS, tmp_path)
-    section = await RECORDED[name](Bench(redis_server.url, load_models(models_directory())), path)
+    section = await recorded(Bench(redis_server.url, load_models(models_directory())), path)
 
     counted = {check.id: check for check in section.checks if check.n}
     assert counted

@@ -61,6 +61,10 @@ COMMANDS: Final = {
         {
             "runs": ("train:train", "Fit a classifier on recorded runs; the default."),
             "detector": ("train:train_detector", "Fit a detector of instructions."),
+            "actions": (
+                "train:compare_actions",
+                "Compare trained readers of requested actions with the vocabulary.",
+            ),
         },
         "Fit a classifier: on recorded runs, or on texts.",
     ),

@@ -96,12 +96,12 @@ async def _inside(policy_path: Path, progress: Progress) -> list[Check]:
     with EmbeddedRedis() as redis:
         store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=5.0)
         await store.verify()
-        driver = Driver(policy, store)
+        driver = Driver(policy, store, recipient="team@example.com")
         try:
             *percentiles, request, result = await driver.decisions("quiet", 4000, TARGETS)
             memory = await _bytes_per_session(store, driver)
             growth = await driver.growth(
-                SAMPLE, "<= 1.1", lambda done: progress(stage, 0.65 + 0.35 * done)
+                LONG_SESSION, SAMPLE, "<= 1.1", lambda done: progress(stage, 0.65 + 0.35 * done)
             )
         finally:
             await store.aclose()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.calls import ToolResult, TracedCall
 from guard.core.errors import GuardError
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, Json, Role, ToolCall
 from guard.core.ports import Attempt, Completion
 from guard.detectors import DetectorResources, create_detectors
 from guard.inference.onnx import load_models
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from guard.core.policy import Policy
+    from guard.provenance.seal import Seal
     from guard.store.store import RedisSessionStore
 
 SESSION: Final = "now"
@@ -48,16 +49,33 @@ class Driver:
     Args:
         policy: of the guard.
         store: verified.
+        recipient: as the call has it.
+        prompt: what the user of each principal says first, if anything.
+        seal: of the store's labels; a fresh one if None.
     """
 
-    def __init__(self, policy: Policy, store: RedisSessionStore) -> None:
-        self._store = store
+    def __init__(
+        self,
+        policy: Policy,
+        store: RedisSessionStore,
+        *,
+        recipient: Json,
+        prompt: str = "",
+        seal: Seal | None = None,
+    ) -> None:
+        self._store, self._recipient, self._prompt = store, recipient, prompt
         self._guard = Guard(
             policy,
             Stores(store),
             Records(NoAuditLog(), PrometheusMetrics(policy)),
             detectors=create_detectors(DetectorResources(load_models(models_directory()))),
+            seal=seal,
         )
+
+    async def begin(self, principal: str) -> None:
+        """Let the user of a principal say what it says first."""
+        if self._prompt:
+            await self._guard.notes.prompt(Identity(principal, SESSION), self._prompt, 0.0)
 
     async def judge(self, principal: str) -> TracedCall:
         """Judge a send and return it.
@@ -69,7 +87,7 @@ class Driver:
             id=new_decision_id(),
             identity=Identity(principal, SESSION),
             tool="email_send_email",
-            arguments={"to": "team@example.com", "subject": "status", "body": "all is well"},
+            arguments={"to": self._recipient, "subject": "status", "body": "all is well"},
             protocol="mcp",
             at=0.0,
         )
@@ -93,6 +111,7 @@ class Driver:
 
     async def decisions(self, principal: str, count: int, targets: tuple[str, str]) -> list[Check]:
         """Return the percentiles of decision times, and the round trips."""
+        await self.begin(principal)
         await self.calls(principal, 300)
         before = await info(self._store, "commandstats", _COMMANDS)
         judged = [await self.judge(principal) for _ in range(TRIPS)]
@@ -118,29 +137,35 @@ class Driver:
             )
         return checks
 
-    async def growth(self, sample: int, target: str, announce: Callable[[float], object]) -> Check:
+    async def growth(
+        self, calls: int, sample: int, target: str, announce: Callable[[float], object]
+    ) -> Check:
         """Return the median decision time late in a long session over that at call 10.
 
         Calls of the long and of short sessions are made in turns.
         """
+        await self.begin("long")
         past = Identity("long", SESSION)
-        await make_long(self._store, past, LONG_SESSION, lambda done: announce(0.7 * done))
+        await make_long(self._store, past, calls, lambda done: announce(0.7 * done))
         short: list[float] = []
         long: list[float] = []
         for number in range(sample):
             announce(0.7 + 0.3 * number / sample)
             name = f"short-{number}"
+            await self.begin(name)
             await self.calls(name, 9)
             short += await self.calls(name, 1)
             # As much work before it as before the short one's, so that caches are as warm.
             await self.calls("long", 9)
             long += await self.calls("long", 1)
+        whole = calls == LONG_SESSION
         return Check(
             id="growth_call_100000_vs_10",
-            value=round(median(long) / median(short), 3),
+            value=round(median(long) / median(short), 3) if whole else None,
             unit="ratio",
             n=sample,
             target=target,
+            reason=None if whole else f"measured with {calls} calls only",
         )
 
 

@@ -7,6 +7,10 @@ BENCHES: Final = {
         "bench:proxy",
         "Requests per second against stock mitmdump, decision times, growth, memory, round trips.",
     ),
+    "provenance": (
+        "bench:provenance",
+        "Decision times with many labelled values, growth, bytes per value, the ratio.",
+    ),
     "scale": ("bench:scale", "Both enforcement points against stock mitmdump, start, memory."),
     "soak": (
         "bench:soak",

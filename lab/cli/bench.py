@@ -16,6 +16,7 @@ from guard.core.errors import InputError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Report
 from guard.settings import Durability, policies_directory
+from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
 from lab.bench_stream import bench_stream
 from lab.bench_transparency import bench_transparency
@@ -132,6 +133,20 @@ def stream(
     """Measure what the guard adds to a stream's first event, gaps and first token."""
     file = _shipped(policy)
     _reported(lambda told: bench_stream(file, rounds=rounds, progress=told), json)
+
+
+def provenance(
+    json: AsJson = False,
+    policy: PolicyFile = None,
+    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
+    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+) -> None:
+    """Decision times with many labelled values, growth, bytes per value, the ratio."""
+    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
+    file = _shipped(policy)
+    _reported(lambda told: bench_provenance(file, size, told), json)
 
 
 def write_path(

@@ -15,7 +15,7 @@ from guard.core.calls import LOADED, SAVING, Claim, ClassifiedCall, Target, writ
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
-from guard.values.canonical import MISSING, malformed, read_destinations
+from guard.values.canonical import MISSING, malformed, read_destinations, read_receivers
 from guard.values.channels import (
     EVERYBODY,
     channels_in,
@@ -257,7 +257,7 @@ def _classify_mapped(
     targets: list[Target] = []
     for path, value in _selected(mapping.destinations, arguments):
         declared.add(path)
-        for destination in read_destinations(value):
+        for destination in read_receivers(value):
             spend(TARGET)
             targets.append(Target(destination, policy.status_of(destination), path))
     named = frozenset(declared)
@@ -296,6 +296,7 @@ def _classify_mapped(
     elif mapping.role not in SAVING:
         looked_up = _declared(arguments, mapping, write)
         body += search.channels(arguments, named | inert, looked_up, mapping.role)
+        search.pages(_selected(filter(None, [mapping.reading.named_by]), arguments))
     return ClassifiedCall(
         call,
         mapping.role,
@@ -522,6 +523,13 @@ class _Search:
                 kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
+
+    def pages(self, named: Iterable[tuple[str, Json]]) -> None:
+        """Take what names a page whole, where it names a URL: its host is told all of it."""
+        urls = {target.path for target in self.targets if target.destination.kind == "url"}
+        for path, value in named:
+            if urls and any(_is_below(one, {path}) for one in urls):
+                self._add(path, read_receivers(value))
 
     def statements(
         self, arguments: Mapping[str, Json], queries: Iterable[PathQuery]

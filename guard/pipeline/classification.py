@@ -411,7 +411,7 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
     for value in find_values(text, disguised=False).plain:
         kind, _, canonical = value.partition(":")
         if kind == "host":
-            found.append(Destination("host", canonical, canonical))
+            found.append(Destination("host", canonical, canonical.partition("/")[0]))
         elif kind == "handle" and value != whole and number is None:
             found.append(Destination("text", value))
     outside: Counter[str] = Counter()

@@ -223,9 +223,10 @@ def read_url(text: str) -> Destination:
     Canonical: scheme and host in lower case, host as by :func:`canonical_host`, no userinfo, no
     default port, no fragment, dot segments resolved, escapes of unreserved characters decoded
     and all others in upper case.  The query stays.  What is left out so and can tell the host
-    something (userinfo, fragment, dot segments, odd escapes) is part of identity by its digest: ``#~`` and 16 hex digits at the end.  Malformed: backslashes, whitespace, hidden
-    characters, two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and
-    a separator followed by what may be a second destination.
+    something (userinfo, fragment, dot segments, odd escapes) is part of identity by its digest:
+    ``#~`` and 16 hex digits at the end.  Malformed: backslashes, whitespace, hidden characters,
+    two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and a separator
+    followed by what may be a second destination.
     """
     canonical = _canonical(text)
     if canonical is None or _SECOND.search(canonical[0]) or canonical[0].endswith((",", ";")):

@@ -280,6 +280,17 @@ def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(policy_from, rul
     assert {target.destination.kind for target in guarded} == kinds
 
 
+@pytest.mark.parametrize("path", ["", "/login", "/a/b?c=d", "?q"])
+def test_a_guarded_link_without_a_scheme_has_the_host_that_taints_it(policy_from, path):
+    """A path behind a name is no part of the host."""
+    arguments = {"to": "b@c.test", "note": f"see drop.test{path} today"}
+    call = ToolCall("c", Identity("a", "s"), "pay", arguments, "mcp", 0.0)
+    guarded = classify(policy_from(GUARDED.replace("RULE", LINKS)), call).guarded
+    assert {one.destination.host for one in guarded if one.destination.kind == "host"} == {
+        "drop.test"
+    }
+
+
 RECEIVER = "drop.box7@evil-relay.test"
 IBAN = "DE89370400440532013000"
 CODINGS = {

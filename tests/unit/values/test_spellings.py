@@ -13,19 +13,23 @@ SPELLINGS = 12
 
 
 def escaped(rng, sign):
+    """Return a sign, or one of its escapes."""
     return rng.choice([sign, f"%{ord(sign):02X}", f"%{ord(sign):02x}"])
 
 
 def signs(rng):
+    """Return the path of the page, some signs escaped."""
     return "".join(escaped(rng, s) if s in "-_.o" else s for s in PAGE.partition("test")[2])
 
 
 CODES = {
     "needless escapes": lambda rng: f"https://drop.test{signs(rng)}",
-    "case of escapes": lambda rng: "https://drop.test/"
-    + "".join(rng.choice(["%C3%A9", "%c3%a9"]) for _ in range(8)),
-    "some of a word escaped": lambda rng: "https://drop.test/"
-    + "".join(rng.choice(["\u00e9", "%C3%A9"]) for _ in range(8)),
+    "case of escapes": lambda rng: (
+        "https://drop.test/" + "".join(rng.choice(["%C3%A9", "%c3%a9"]) for _ in range(8))
+    ),
+    "some of a word escaped": lambda rng: (
+        "https://drop.test/" + "".join(rng.choice(["\u00e9", "%C3%A9"]) for _ in range(8))
+    ),
     "slashes": lambda rng: PAGE.replace("/a-b", rng.randint(1, 200) * "/" + "a-b"),
     "last slashes": lambda rng: PAGE + rng.randint(0, 200) * "/",
     "slashes of a query": lambda rng: f"{PAGE}?q={rng.randint(0, 200) * '/'}",
@@ -33,8 +37,9 @@ CODES = {
     "blanks before": lambda rng: "".join(rng.choices(" \t\n", k=9)) + PAGE,
     "separators": lambda rng: PAGE + " " + "".join(rng.choices(" ,;\n", k=9)) + ",",
     "repetition": lambda rng: ", ".join([PAGE] * rng.randint(1, 200)),
-    "separators of a list": lambda rng: PAGE
-    + "".join(f"{rng.choice([', ', '; '])}https://x.test/{n}" for n in range(9)),
+    "separators of a list": lambda rng: (
+        PAGE + "".join(f"{rng.choice([', ', '; '])}https://x.test/{n}" for n in range(9))
+    ),
 }
 
 

@@ -255,8 +255,11 @@ def _classify_mapped(
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
+    members = mapping.arguments.whole
     for path, value in _selected(mapping.destinations, arguments):
-        declared.add(path)
+        addressed = _addressed_in(path, value)
+        declared |= addressed
+        members = members if path in addressed else _NO_PATHS
         for destination in read_receivers(value):
             spend(TARGET)
             targets.append(Target(destination, policy.status_of(destination), path))
@@ -284,7 +287,7 @@ def _classify_mapped(
         declared |= traced | inert
         if mapping.arguments.ignore:
             ignored = set(map(_PATH, _selected(mapping.arguments.ignore, arguments))) - declared
-        undeclared = search.undeclared(arguments, declared | ignored, mapping.arguments.whole)
+        undeclared = search.undeclared(arguments, declared | ignored, members)
         search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
         body += map(_TEXT, _at(arguments, traced)) if traced else ()
@@ -349,6 +352,28 @@ def _declared(
         queries += (*write.content, *filter(None, own))
     parts = [part for query in queries for part in query.parts or (query,)]
     return set(map(_PATH, _selected(parts, arguments)))
+
+
+def _addressed_in(path: str, value: Json) -> set[str]:
+    """Return the paths at and below a declared one of which the value is read as recipients.
+
+    Of an object only addresses are: beside one, another member may choose the receiver.
+    """
+    if not _has_object(value):
+        return {path}
+    texts = _strings(value, path)
+    return {at for at, text in texts if any(one.host for one in read_destinations(text))}
+
+
+def _has_object(value: Json) -> bool:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            return True
+        if isinstance(item, list):
+            stack.extend(item)
+    return False
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:

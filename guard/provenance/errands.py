@@ -249,7 +249,7 @@ def judged(policy: Policy, traced: TracedCall, verdict: Verdict) -> tuple[Traced
 
 
 def _is_about_others(traced: TracedCall, verdict: Verdict) -> bool:
-    """Return whether an ask is about a value that is no recipient, such as a link in the text.
+    """Return whether an ask is about a value that is not a recipient, such as a link in the text.
 
     A grant has the codes that were answered: of the recipients that it names, and of no value else.
     """

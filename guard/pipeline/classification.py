@@ -15,7 +15,7 @@ from guard.core.calls import LOADED, OUTSIDE, SAVING, Claim, ClassifiedCall, Tar
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
-from guard.values.canonical import MISSING, malformed, read_destinations
+from guard.values.canonical import MISSING, malformed, read_destinations, read_receivers
 from guard.values.channels import (
     EVERYBODY,
     channels_in,
@@ -253,9 +253,12 @@ def _classify_mapped(
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     targets: list[Target] = []
+    members = mapping.arguments.whole
     for path, value in _selected(mapping.destinations, arguments):
-        declared.add(path)
-        for destination in read_destinations(value):
+        addressed = _addressed_in(path, value)
+        declared |= addressed
+        members = members if path in addressed else _NO_PATHS
+        for destination in read_receivers(value):
             spend(TARGET)
             targets.append(Target(destination, policy.status_of(destination), path))
     named = frozenset(declared)
@@ -282,7 +285,7 @@ def _classify_mapped(
         declared |= traced | inert
         if mapping.arguments.ignore:
             ignored = set(map(_PATH, _selected(mapping.arguments.ignore, arguments))) - declared
-        undeclared = search.undeclared(arguments, declared | ignored, mapping.arguments.whole)
+        undeclared = search.undeclared(arguments, declared | ignored, members)
         search.payload_headers(body, undeclared, arguments, declared | ignored)
         body += undeclared
         body += (text for _, text in _at(arguments, traced))
@@ -294,6 +297,7 @@ def _classify_mapped(
     elif mapping.role not in SAVING:
         looked_up = _declared(arguments, mapping, write)
         body += search.channels(arguments, named | inert, looked_up, mapping.role)
+        search.pages(_selected(filter(None, [mapping.reading.named_by]), arguments))
     return ClassifiedCall(
         call,
         mapping.role,
@@ -327,6 +331,28 @@ def _declared(
 ) -> set[str]:
     """Return the paths of what the mappings of a call declare."""
     return set(map(_PATH, _selected(mapping.paths(write), arguments)))
+
+
+def _addressed_in(path: str, value: Json) -> set[str]:
+    """Return the paths at and below a declared one of which the value is read as recipients.
+
+    Of an object only addresses are: beside one, another member may choose the receiver.
+    """
+    if not _has_object(value):
+        return {path}
+    texts = _strings(value, path)
+    return {at for at, text in texts if any(one.host for one in read_destinations(text))}
+
+
+def _has_object(value: Json) -> bool:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            return True
+        if isinstance(item, list):
+            stack.extend(item)
+    return False
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:
@@ -389,7 +415,7 @@ def _guarded_values(policy: Policy, path: str, text: str) -> Iterator[Target]:
     for value in find_values(text, disguised=False).plain:
         kind, _, canonical = value.partition(":")
         if kind == "host":
-            found.append(Destination("host", canonical, canonical))
+            found.append(Destination("host", canonical, canonical.partition("/")[0]))
         elif kind == "handle" and value != whole and number is None:
             found.append(Destination("text", value))
     outside: Counter[str] = Counter()
@@ -501,6 +527,13 @@ class _Search:
                 kinds = {"url", "mail"} if mailboxes else {"url"}
                 self._suspect(path, (d for d in found if d.kind in kinds))
         return tuple(texts) if self.targets else ()
+
+    def pages(self, named: Iterable[tuple[str, Json]]) -> None:
+        """Take what names a page whole, where it names a URL: its host is told all of it."""
+        urls = {target.path for target in self.targets if target.destination.kind == "url"}
+        for path, value in named:
+            if urls and any(_is_below(one, {path}) for one in urls):
+                self._add(path, read_receivers(value))
 
     def statements(
         self, arguments: Mapping[str, Json], queries: Iterable[PathQuery]

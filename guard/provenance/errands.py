@@ -224,7 +224,7 @@ def judged(policy: Policy, traced: TracedCall, verdict: Verdict) -> tuple[Traced
     two = policy.approvals.two_people
     if two is None or not two.isdisjoint(verdict.decided_by):
         return traced, verdict
-    if traced.redefined or traced.classified.contested:
+    if traced.redefined or traced.classified.contested or _is_about_others(traced, verdict):
         return traced, verdict
     wanted = covered_destinations(policy, traced.classified, traced.targets)
     used = [
@@ -246,6 +246,21 @@ def judged(policy: Policy, traced: TracedCall, verdict: Verdict) -> tuple[Traced
     )
     marks = tuple(one for one in used if one is not None)
     return replace(traced, errand=replace(errand, used=marks)), allowed
+
+
+def _is_about_others(traced: TracedCall, verdict: Verdict) -> bool:
+    """Return whether an ask is about a value that is not a recipient, such as a link in the text.
+
+    A grant has the codes that were answered: of the recipients that it names, and of no value else.
+    """
+    recipients = {one.destination for one in traced.targets}
+    return any(
+        reason.action is Action.ASK
+        and reason.code in _RUNG_CODES
+        and one.destination not in recipients
+        for reason in verdict.reasons
+        for one in reason.targets
+    )
 
 
 def _covers(

@@ -36,7 +36,7 @@ from guard.provenance.actions import (
     object_kind,
     object_value,
 )
-from guard.provenance.named_documents import delegated_value
+from guard.provenance.named_documents import delegated_value, own_recipient
 from guard.provenance.prompts import REQUESTS, answer_value, mentioned_value, words_value
 from guard.provenance.seal import ANY_SERVICE, Seal
 from guard.values.finding import HANDLE, MESSAGE, is_phone, keys_of, link_values, taints_of
@@ -197,8 +197,11 @@ def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
 
     INVARIANT (a delegation is for the requested action): without a request it supplies nothing, nor
     after a recall, because memory could have chosen the document, nor a value that an agent wrote
-    in one piece.
+    in one piece, nor another recipient than the one that the request has.
     """
+    own = context.values.get(own_recipient(context.delegates))
+    if own is not None and own.prompt is not None and keys and not keys[0].startswith(_NUMBER):
+        return None
     action = context.values.get(f"{ACTION}{context.delegates}")
     supplied = context.values.get(delegated_value(context.delegates, keys[0])) if keys else None
     if action is None or supplied is None or context.remembers or context.saturated:
@@ -288,6 +291,7 @@ def _found(keys: tuple[str, ...], values: Mapping[str, Evidence]) -> Iterator[Ev
 
 
 _URL: Final = "url:"
+_NUMBER: Final = "number:"
 
 
 def refusals(evidence: Evidence, context: Context) -> list[LabelRecord]:
@@ -560,7 +564,9 @@ def said_values(
     found = [] if destination.kind in TELLING else [REQUESTS, *map(answer_value, first)]
     if closed and destination.kind == "handle":
         found += map(words_value, first)
-    return found + [delegated_value(delegates, value) for value in first if delegates]
+    if delegates:
+        found += [own_recipient(delegates), *(delegated_value(delegates, one) for one in first)]
+    return found
 
 
 # --- actions --------------------------------------------------------------------------------------

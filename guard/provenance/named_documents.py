@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from guard.core.json_values import strings_in
-from guard.provenance.actions import object_kind, objects_in
+from guard.provenance.actions import kind_value, object_kind, objects_in
 from guard.provenance.prompt_reader import is_account, typed_values, values_of
 from guard.values.canonical import read_destinations
 from guard.values.finding import (
@@ -58,6 +58,11 @@ def delegated_value(action: str, value: str) -> str:
     return f"{DELEGATED}{action}:{value}"
 
 
+def own_recipient(action: str) -> str:
+    """Return the value that says that a prompt itself types a recipient with an action."""
+    return kind_value(action, "recipient")
+
+
 def _form(text: str) -> str:
     bare = _SCHEME.sub("", text.strip(), count=1)
     return bare.casefold().rstrip("/").removeprefix("./")
@@ -66,13 +71,19 @@ def _form(text: str) -> str:
 def names_in(clear: Iterable[str], words: Callable[[str], Iterable[str]]) -> dict[str, None]:
     """Return the values of the documents and folders that clear sentences name.
 
+    A sentence that types a recipient says so for its actions.
+
     Args:
         clear: sentences in the user's own words that neither negate, doubt nor report.
         words: returns the actions that a sentence names.
     """
     found: dict[str, None] = {}
     for sentence in clear:
-        writes = not WRITING.isdisjoint(words(sentence))
+        actions = tuple(words(sentence))
+        writes = not WRITING.isdisjoint(actions)
+        typed = [value for one in typed_values(sentence) for value in _recipient(one)[:1]]
+        if any(not value.startswith(("url:", "host:")) for value in typed):
+            found |= dict.fromkeys(map(own_recipient, actions))
         for text in objects_in(sentence):
             if len(found) >= NAME_LIMIT:
                 return found
@@ -119,6 +130,13 @@ def supplied_by(documents: Sequence[Json], parts: Sequence[PathQuery]) -> list[s
     return _only_recipient([text for one in documents for text in strings_in(one)])
 
 
+def _recipient(typed: str) -> tuple[str, ...]:
+    """Return the values of a typed text that is a recipient, by kind; empty for any other."""
+    values = values_of(typed)
+    is_handle = bool(values) and values[0].startswith(HANDLE)
+    return () if is_handle and not is_account(typed) else values
+
+
 def _only_recipient(texts: list[str]) -> list[str]:
     kinds: dict[str, dict[str, tuple[str, ...]]] = {}
     amounts: dict[str, None] = {}
@@ -126,10 +144,8 @@ def _only_recipient(texts: list[str]) -> list[str]:
         if matched_pattern(text) is not None:
             return []
         for typed in typed_values(text):
-            values = values_of(typed)
-            kind = values[0].partition(":")[0] if values else ""
-            if values and (kind != HANDLE.rstrip(":") or is_account(typed)):
-                kinds.setdefault(kind, {})[values[0]] = values
+            if values := _recipient(typed):
+                kinds.setdefault(values[0].partition(":")[0], {})[values[0]] = values
         amounts.update(find_numbers(text))
     singles = [one for found in kinds.values() if len(found) == 1 for one in found.values()]
     supplied = [value for values in singles for value in values]

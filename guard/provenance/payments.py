@@ -7,6 +7,7 @@ no record covers it.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = ""
 """Amount of a payment that cannot be read."""
+_PLAIN: Final = re.compile(r"[0-9]+(?:\.(?![0-9]{3}\Z)[0-9]+)?")
+"""An amount that every program reads alike: `99.000` is a thousand times as much to some."""
 
 
 def amount_of(classified: ClassifiedCall) -> str | None:
@@ -33,7 +36,9 @@ def amount_of(classified: ClassifiedCall) -> str | None:
     currencies = {str(one).strip().upper() for one in _selected(action.currency, arguments)}
     if len(amounts) != 1 or len(currencies) > 1 or (action.currency and not currencies):
         return UNKNOWN
-    value = _number(amounts[0])
+    amount = amounts[0]
+    readable = not isinstance(amount, str) or _PLAIN.fullmatch(amount.strip())
+    value = _number(amount) if readable else None
     shown = UNKNOWN if value is None else f"{value} {''.join(currencies)}"
     return shown if len(shown.encode()) <= SOURCE_LIMIT else UNKNOWN
 

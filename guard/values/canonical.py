@@ -214,6 +214,7 @@ _HIDDEN_DOTS: Final = re.compile(r"(?:\A|[/\\]|%2F|%5C)\.\.?(?:\Z|[/\\;]|%2F|%5C
 _DECODINGS: Final = 8
 """Layers of percent-encoding that are undone; a text with more of them is not read."""
 _MAX_PORT: Final = 65535
+_ASCII_END: Final = 0x7F
 
 
 def read_url(text: str) -> Destination:
@@ -222,10 +223,10 @@ def read_url(text: str) -> Destination:
     Canonical: scheme and host in lower case, host as by :func:`canonical_host`, no userinfo, no
     default port, no fragment, dot segments resolved, escapes of unreserved characters decoded
     and all others in upper case.  The query stays.  What is left out so and can tell the host
-    something (userinfo, fragment, dot segments, escaped letters and digits) is part of identity
-    by its digest: ``#~`` and 16 hex digits at the end.  Malformed: backslashes, whitespace, hidden
-    characters, two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and
-    a separator followed by what may be a second destination.
+    something (userinfo, fragment, dot segments, odd escapes) is part of identity by its digest:
+    ``#~`` and 16 hex digits at the end.  Malformed: backslashes, whitespace, hidden characters,
+    two ``@`` in the authority, dot segments behind an encoded slash or a ``;``, and a separator
+    followed by what may be a second destination.
     """
     canonical = _canonical(text)
     if canonical is None or _SECOND.search(canonical[0]) or canonical[0].endswith((",", ";")):
@@ -284,17 +285,28 @@ def _hides_dots(path: str) -> bool:
         return True
 
 
-_NEEDLESS: Final = re.compile(r"%(?:3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
-"""A letter or digit that nobody has to escape."""
+_NEEDLESS: Final = re.compile(r"%(?:2[DEde]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff])")
+"""A letter, digit or sign that nobody has to escape; old programs escape a tilde."""
+_ESCAPED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _REST: Final = re.compile(r"~[0-9a-f]{16}")
 REST_SIGN: Final = "#"
 """Sign before the digest of the rest of a URL."""
+_ENDED: Final = frozenset({"?", REST_SIGN})
 
 
 def _left_out(parts: re.Match[str], written: str, path: str) -> str:
     """Return path and query as they stand, where their canonical form says less."""
     spelt = parts["path"] + (parts["query"] or "")
-    return spelt if written not in {path, ""} or _NEEDLESS.search(spelt) else ""
+    return spelt if written not in {path, ""} or _is_odd(spelt) else ""
+
+
+def _is_odd(spelt: str) -> bool:
+    """Return whether no program escapes so: a choice at each character is a code."""
+    digits = _ESCAPED.findall(spelt)
+    joined = "".join(digits)
+    if _NEEDLESS.search(spelt) or joined not in {joined.lower(), joined.upper()}:
+        return True
+    return not spelt.isascii() and any(int(one, 16) > _ASCII_END for one in digits)
 
 
 def _rest(authority: str, spelt: str, fragment: str) -> str:
@@ -642,7 +654,16 @@ def _place(text: str, host: str) -> Destination:
     url = read_url(f"https://{text}")
     if url.kind != "url":
         return malformed(text)
-    return Destination("host", url.canonical.partition("//")[2].removesuffix("/"), host)
+    return Destination("host", unslashed(url.canonical).partition("//")[2], host)
+
+
+def unslashed(place: str) -> str:
+    """Return a canonical URL or host without the one slash that ends its path.
+
+    More than one slash, and a slash of the query, are part of identity.
+    """
+    bare = place.removesuffix("/")
+    return place if bare.endswith("/") or not _ENDED.isdisjoint(place) else bare
 
 
 def _handle(text: str, folded: str) -> Destination:
@@ -668,6 +689,7 @@ _INT_LIMIT: Final = 1 << 128
 
 _EMPTY: Final = re.compile(r"[ \t\r\n,;]*+")
 _STOP: Final = re.compile(r'[",;\r\n]')
+_SEPARATORS: Final = (", ", "; ", "\n", "\r\n", ",\n", ";\n", ",", ";")
 _GROUP: Final = re.compile(r"[\w .'-]{1,64}:(?!//)")
 _ADDRESS_KINDS: Final = frozenset({"mail", "url", "host", "ip", "malformed"})
 
@@ -689,6 +711,45 @@ def read_destinations(value: Json) -> tuple[Destination, ...]:
         if len(found) > READ_LIMIT:
             return (*list(found)[:READ_LIMIT], malformed("more destinations than the limit"))
     return tuple(found)
+
+
+def read_receivers(value: Json) -> tuple[Destination, ...]:
+    """Return the destinations of an argument that a client may take for one URL as it stands.
+
+    It would tell the URL's host what stands around the URL as well, such as blanks: a text with
+    more of that than a list needs is malformed besides.
+    """
+    found = read_destinations(value)
+    if any(one.host and one.kind != "mail" for one in found):
+        odd = next((text for text in _texts(value) if not _is_plain_list(text)), None)
+        return found if odd is None else (*found, malformed(odd))
+    return found
+
+
+def _texts(value: Json) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list | tuple):
+            stack.extend(item)
+
+
+def _is_plain_list(text: str) -> bool:
+    """Return whether a text is its items, each once, with one separator between them."""
+    if len(text) > TEXT_LIST_LIMIT:
+        return False
+    whole = text.strip()
+    items = [item for item, _ in _split(text)]
+    separators = _SEPARATORS if len(items) > 1 else ("",)
+    return (
+        len(text) - len(whole) <= 1
+        and len(set(items)) == len(items)
+        and any(whole == separator.join(items) for separator in separators)
+    )
 
 
 def _read_json(value: Json) -> Iterator[Destination]:

@@ -36,6 +36,7 @@ from guard.values.canonical import (
     read_destinations,
     read_mailboxes,
     read_url,
+    unslashed,
     untagged,
 )
 from guard.values.decoder import (
@@ -351,8 +352,8 @@ def link_values(destination: Destination) -> tuple[str, ...]:
     Nothing but a URL or a host is one.
     """
     if destination.kind == "url":
-        bare = without_https(destination)
-        return tuple(dict.fromkeys((f"{LINK}{destination.canonical.rstrip('/')}", LINK + bare)))
+        whole = LINK + unslashed(destination.canonical)
+        return tuple(dict.fromkeys((whole, LINK + without_https(destination))))
     return (LINK + destination.canonical,) if destination.kind in {"host", "ip"} else ()
 
 
@@ -441,22 +442,23 @@ def _shown(host: str) -> str:
 
 
 def _url_keys(destination: Destination) -> tuple[str, ...]:
-    whole, sign, left = destination.canonical.partition(REST_SIGN)
-    bare, mark, query = whole.partition("?")
+    exact = unslashed(destination.canonical)
+    bare = exact.partition(REST_SIGN)[0].partition("?")[0]
     scheme, _, rest = bare.partition("://")
-    authority, _, path = rest.partition("/")
-    parts = [part for part in path.split("/") if part]
+    authority, slash, path = rest.partition("/")
     origin = f"url:{scheme}://{authority}/"
-    exact = f"{origin}{'/'.join(parts)}{mark}{query}{sign}{left}"
-    steps = range(0) if mark or sign else range(len(parts) - 1, 0, -1)
-    above = [f"{origin}{'/'.join(parts[:count])}" for count in steps]
+    parts = path.split("/")
+    steps = range(len(parts) - 1, 0, -1) if bare == exact else range(0)
+    above = ["/".join(parts[:count]) for count in steps]
+    found = [f"url:{exact}" if slash else origin]
+    found += [f"{origin}{place}" for place in above if place.strip("/")]
     plain = (f"host:{without_https(destination)}",) if scheme == "https" else ()
-    return (exact, *above[: URL_KEYS - 1], *plain)
+    return (*found[:URL_KEYS], *plain)
 
 
 def without_https(destination: Destination) -> str:
     """Return a URL as it is written where its scheme is left out."""
-    return destination.canonical.removeprefix("https://").removesuffix("/")
+    return unslashed(destination.canonical).removeprefix("https://")
 
 
 @bounded_cache(64)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from guard.core.calls import untraced
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
+from guard.pipeline import classification
 from guard.pipeline.classification import classify
 from guard.policy import load_policies
 from guard.values import channels
@@ -278,6 +279,46 @@ def test_guarded_values_are_read_as_far_as_a_rule_looks_at_them(policy_from, rul
     guarded = classify(policy_from(GUARDED.replace("RULE", rule)), call).guarded
 
     assert {target.destination.kind for target in guarded} == kinds
+
+
+MEMBERS = [
+    ("payee", "U123EXT"),
+    ("access", "anyone"),
+    ("anyone", "reader"),
+    ("iban", "GB33BUKB20201555555555"),
+    ("phone", "+4917612345678"),
+]
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: [one], lambda one: {"who": [one]}])
+@pytest.mark.parametrize(("name", "value"), MEMBERS, ids=[name for name, _ in MEMBERS])
+def test_a_member_beside_an_address_is_searched_like_any_argument(
+    policy_from, monkeypatch, name, value, wrap
+):
+    """An object of a recipient is no place for another one."""
+    policy = policy_from(GUARDED.replace("RULE", NOBODY))
+
+    def reached(arguments):
+        call = classify(policy, ToolCall("c", Identity("a", "s"), "pay", arguments, "mcp", 0.0))
+        return {one.destination for one in (*call.targets, *call.suspects)}
+
+    beside = reached({"to": "b@c.test", name: value})
+    inside = {"to": wrap({"email": "b@c.test", "name": "Pat Smith", name: value})}
+    assert len(beside) > 1
+    assert reached(inside) == beside
+    monkeypatch.setattr(classification, "_addressed_in", lambda path, _: {path})
+    assert reached(inside) != beside
+
+
+@pytest.mark.parametrize("path", ["", "/login", "/a/b?c=d", "?q"])
+def test_a_guarded_link_without_a_scheme_has_the_host_that_taints_it(policy_from, path):
+    """A path behind a name is no part of the host."""
+    arguments = {"to": "b@c.test", "note": f"see drop.test{path} today"}
+    call = ToolCall("c", Identity("a", "s"), "pay", arguments, "mcp", 0.0)
+    guarded = classify(policy_from(GUARDED.replace("RULE", LINKS)), call).guarded
+    assert {one.destination.host for one in guarded if one.destination.kind == "host"} == {
+        "drop.test"
+    }
 
 
 RECEIVER = "drop.box7@evil-relay.test"

@@ -23,7 +23,12 @@ name: errands
 tools:
   - {match: [recall], role: recall, store: facts, item: "$.key", private: true}
   - {match: [read], role: retrieve}
-  - {match: [post, forward], role: send, action: send, destinations: ["$.to"], body: ["$.body"]}
+  - match: [post, forward]
+    role: send
+    action: send
+    destinations: ["$.to"]
+    body: ["$.body"]
+    guarded: ["$.body"]
   - {match: [browse, download], role: retrieve, destinations: ["$.to"]}
   - {match: [fill_form], role: send, action: send, destinations: ["$.to"], body: ["$.body"]}
   - {match: [plain], role: send, destinations: ["$.to"], body: ["$.body"]}
@@ -35,6 +40,7 @@ rules:
     roles: [send, retrieve]
     rungs: [claimed, unknown, tainted]
     effect: ask
+  - {id: links, type: provenance, of: guarded, roles: [send], rungs: [tainted], effect: ask}
   - {id: private, type: private_body, roles: [send], effect: ask}
   - {id: attested, type: provenance, rungs: [listed, granted, prompted, established],
      effect: allow}
@@ -207,6 +213,21 @@ async def test_each_binding_stops_its_attempt(agent, operator, monkeypatch, name
         at=call.get("at"),
     )
     assert verdict.action.label == "allow"
+
+
+LINK = "https://drop.test/login"
+
+
+@pytest.mark.parametrize("body", [f"see {LINK}", LINK, f"[b]({LINK})", "drop.test/login", "b"])
+async def test_leave_for_a_tainted_recipient_is_none_for_a_tainted_link(
+    agent, operator, monkeypatch, body
+):
+    """Both asks have one code; the person answered it about the recipient."""
+    await agent.call("read", {}, f"Write to {PAT} about {LINK}.")
+    await given(agent, operator)
+    assert bool(await asked(agent, body=body)) == (body != "b")
+    monkeypatch.setattr(errands, "_is_about_others", lambda *_: False)
+    assert not await asked(agent, body=body)
 
 
 async def given_everything(monkeypatch, operator):

@@ -7,6 +7,7 @@ import pytest
 from guard.core.jsonpath import compile_path
 from guard.policy import load_policies
 from guard.policy.vocabulary import read_vocabulary
+from guard.provenance import ladder
 from guard.provenance.named_documents import (
     NAME_LIMIT,
     NAMED,
@@ -67,6 +68,21 @@ async def test_a_named_document_supplies_the_only_recipient_of_the_requested_act
     await agent.say(prompt)
     await agent.call("read_file", {"path": path}, text)
     assert rung(await agent.call(tool, {"to": "bill@shop.test", "text": "x"})) == expected
+
+
+@pytest.mark.parametrize("place", ["{} to {}.", "Read it first; {}, only to {}!", "{0}. Pay {1}."])
+@pytest.mark.parametrize(
+    "own", ["bob@shop.test", "NL91 ABNA 0417 1643 00", "DE89370400440532013000"]
+)
+async def test_a_document_does_not_replace_the_recipient_of_the_request(
+    agent, monkeypatch, place, own
+):
+    """Whoever can write into the document would be paid in place of the one whom the user typed."""
+    await agent.say(place.format("Pay the bill in bill.txt", own))
+    await agent.call("read_file", {"path": "bill.txt"}, BILL)
+    assert rung(await agent.call("pay", {"to": "bill@shop.test", "text": "x"})) == "tainted"
+    monkeypatch.setattr(ladder, "own_recipient", lambda _: "off")
+    assert rung(await agent.call("pay", {"to": "bill@shop.test", "text": "x"})) == "reply"
 
 
 @pytest.mark.parametrize(("to", "expected"), [("a@x.test", "reply"), ("e@x.test", "tainted")])

@@ -1,6 +1,10 @@
 """A remembered payee is good up to the approved amount, in the approved currency."""
 
+import random
+import re
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,3 +130,46 @@ def test_what_is_no_amount_is_within_nothing(amount):
     """Neither as the payment nor as the limit."""
     assert not payments.within(f"{amount} EUR", "100 EUR")
     assert not payments.within("1 EUR", f"{amount} EUR")
+
+
+def paid(amount):
+    """Return the amount of a payment as a record has it."""
+    path = SimpleNamespace(find=lambda arguments: [("$.amount", arguments["amount"])])
+    action = SimpleNamespace(name="pay", amount=path, currency=None)
+    call = SimpleNamespace(arguments={"amount": amount})
+    return payments.amount_of(SimpleNamespace(mapping=SimpleNamespace(action=action), call=call))
+
+
+def by_decimal(text):
+    """Read a number as the standard library does."""
+    return Decimal(text)
+
+
+def by_prefix(text):
+    """Read what stands before the first other sign, as programs do that forgive."""
+    return Decimal(re.match(r"\s*[0-9]*\.?[0-9]*", text)[0])
+
+
+def by_groups(text):
+    """Read a dot between groups of three digits as their separator."""
+    grouped = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{3})+", text.strip())
+    return Decimal(text.replace(".", "") if grouped else text)
+
+
+def test_an_amount_that_two_programs_read_otherwise_is_not_remembered():
+    """Three readers agree on each amount that can be remembered."""
+    rng = random.Random(1)
+    known = 0
+    for _ in range(4000):
+        text = "".join(rng.choices("0123456789.._e \uff11", k=rng.randint(1, 7)))
+        amount = paid(text)
+        if amount == payments.UNKNOWN:
+            continue
+        known += 1
+        for reader in (by_decimal, by_prefix, by_groups):
+            try:
+                assert reader(text) == Decimal(amount)
+            except InvalidOperation:
+                continue
+    assert known > 100
+    assert paid(10.125) == "10.125 "

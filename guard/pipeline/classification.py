@@ -252,15 +252,11 @@ def _classify_mapped(
         )
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
-    targets: list[Target] = []
-    members = mapping.arguments.whole
-    for path, value in _selected(mapping.destinations, arguments):
-        addressed = _addressed_in(path, value)
-        declared |= addressed
-        members = members if path in addressed else _NO_PATHS
-        for destination in read_receivers(value):
-            spend(TARGET)
-            targets.append(Target(destination, policy.status_of(destination), path))
+    receivers = _selected(mapping.destinations, arguments)
+    targets = list(_declared_targets(policy, receivers))
+    declared.update(*(_addressed_in(path, value) for path, value in receivers))
+    is_whole = all(path in declared for path, _ in receivers)
+    members = mapping.arguments.whole if is_whole else frozenset()
     named = frozenset(declared)
     body: list[str] = []
     for path, value in _selected(mapping.body, arguments):
@@ -311,6 +307,13 @@ def _classify_mapped(
         objects,
         bool(told),
     )
+
+
+def _declared_targets(policy: Policy, receivers: Iterable[tuple[str, Json]]) -> Iterator[Target]:
+    for path, value in receivers:
+        for destination in read_receivers(value):
+            spend(TARGET)
+            yield Target(destination, policy.status_of(destination), path)
 
 
 def _members(arguments: Json) -> Iterator[tuple[str, Json]]:

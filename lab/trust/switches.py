@@ -557,7 +557,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         ),
         Switch(
             "what is contested vouches for nothing",
-            put(replace, "guard.core.mappings:ToolMapping.restricting"),
+            put(property(lambda mapping: mapping), "guard.core.mappings:ToolMapping.restricting"),
             "let through",
         ),
     ),

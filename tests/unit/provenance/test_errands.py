@@ -340,7 +340,7 @@ async def test_every_remembered_answer_is_listed_with_author_scope_end_and_last_
     assert one.used == agent.at + 5
 
     decision = await asked(agent, "publish", "drop@evil.test")
-    kept = Decided(Answer.REMEMBER).grant(await operator.asked(decision), agent.at, "bob")
+    kept = Decided(answer=Answer.REMEMBER).grant(await operator.asked(decision), agent.at, "bob")
     await operator.approve(decision, agent.at, kept)
     await agent.call("publish", {"to": "drop@evil.test", "body": "b"}, "ok")
     listed = {(one.kind, one.recipient): one for one in await operator.remembered(agent.at)}

@@ -50,7 +50,7 @@ async def answered(world, tool, path, answer=Answer.DIRECTORY, scope=Scope.PRINC
     asked = await agent.call(tool, {"path": path})
     assert asked.verdict == "ask"
     request = await world.operator.asked(asked.decision_id)
-    grant = Decided(answer, scope).grant(request, at, "ann")
+    grant = Decided(answer=answer, scope=scope).grant(request, at, "ann")
     await world.operator.approve(asked.decision_id, at, grant)
     assert (await agent.call(tool, {"path": path})).forwarded
 

@@ -45,16 +45,20 @@ def begin_guard(
     return port, child
 
 
+WORKERS: Final = ("guard.runtime.worker", "guard.worker")
+"""Modules that a worker runs, in this edition and in the second one, which it is compared with."""
+
+
 def worker_of(supervisor: int) -> int:
     """Return the process id of a guard's worker.
 
     Raises:
         GuardError: the supervisor has no worker now.
     """
-    found = child_of(supervisor, "guard.runtime.worker")
-    if found is None:
-        raise GuardError("the guard has no worker")
-    return found
+    for module in WORKERS:
+        if (found := child_of(supervisor, module)) is not None:
+            return found
+    raise GuardError("the guard has no worker")
 
 
 def child_of(supervisor: int, module: str) -> int | None:

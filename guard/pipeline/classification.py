@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 from guard.core.calls import LOADED, OUTSIDE, SAVING, Claim, ClassifiedCall, Target, write_of
+from guard.core.json_values import parts_of
 from guard.core.jsonpath import member_path
 from guard.core.model import Destination, DestinationStatus, Json, Role, ToolCall
 from guard.core.work import TARGET, spend
@@ -341,21 +342,10 @@ def _addressed_in(path: str, value: Json) -> set[str]:
 
     Of an object only addresses are: beside one, another member may choose the receiver.
     """
-    if not _has_object(value):
+    if not any(isinstance(part, dict) for part in parts_of(value)):
         return {path}
     texts = _strings(value, path)
     return {at for at, text in texts if any(one.host for one in read_destinations(text))}
-
-
-def _has_object(value: Json) -> bool:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            return True
-        if isinstance(item, list):
-            stack.extend(item)
-    return False
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import idna
 
 from guard.core.bounded_cache import bounded_cache
+from guard.core.json_values import strings_in
 from guard.core.model import Destination, Json
 
 if TYPE_CHECKING:
@@ -721,21 +722,9 @@ def read_receivers(value: Json) -> tuple[Destination, ...]:
     """
     found = read_destinations(value)
     if any(one.host and one.kind != "mail" for one in found):
-        odd = next((text for text in _texts(value) if not _is_plain_list(text)), None)
+        odd = next((text for text in strings_in(value) if not _is_plain_list(text)), None)
         return found if odd is None else (*found, malformed(odd))
     return found
-
-
-def _texts(value: Json) -> Iterator[str]:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list | tuple):
-            stack.extend(item)
 
 
 def _is_plain_list(text: str) -> bool:

@@ -72,28 +72,7 @@ HOMOGRAPHS: Final = [
 ]
 """Signs of a language, and words of it that negate or ask in another language."""
 HEADER: Final = re.compile(rf"\s*(?:{_any_of('header').pattern})\s?[:：]\s")  # noqa: RUF001
-TOWARD: Final = _any_of("toward")
 _CONTENT: Final = re.compile(rf"(?<=\s)(?:{_any_of('content').pattern})(?=\s)", re.IGNORECASE)
-_REACH: Final = 8
-"""Maximum number of words before a value that can make it the object of an answer."""
-_ANSWERED: Final = (
-    rf"(?i:{_any_of('answering').pattern})\s+"
-    rf"(?:de\s+|(?!(?i:{_any_of('source').pattern}))[a-zà-ÿа-я]\S*\s+){{0,3}}?"
-    rf"(?i:{_any_of('record').pattern})"
-)
-"""A verb and the noun of what is answered; no name in between, whose bearer would be answered.
-
-``de`` is an article of Dutch too.
-"""
-_ANSWERED_RECORD: Final = re.compile(rf"{_ANSWERED}$")
-_ANSWERED_SENDER: Final = re.compile(rf"{_ANSWERED}\s+(?:{_any_of('sender').pattern})$")
-_HELD_OBJECT: Final = re.compile(
-    rf"(?:{_any_of('inside').pattern})\s+(?:[^\W\d]+\s+){{0,2}}"
-    rf"#?(?:[\w-]*\d[\w-]*|[\w-]+\.\w{{1,8}})\s+(?:{_any_of('holding').pattern})$"
-)
-_PLACE: Final = re.compile(
-    rf"(?:(?:{_any_of('source').pattern})\s+(?:\S+\s+)?)?(?P<noun>{_any_of('place').pattern})$"
-)
 _AFTER_MARK: Final = " \"')”’»"  # noqa: RUF001
 _BEFORE_WORD: Final = " ¿0123456789.)-*"
 _JOINING: Final = frozenset(_WORDS["joining"]["all"].split())
@@ -213,7 +192,7 @@ def _read_clear(
     keeps = KEEPING.search(sentence.casefold()) is not None
     values, unclear, asks = _requested(sentence, None if keeps else requested)
     values = _without_sources(values, sentence)
-    found.attested.update(dict.fromkeys([*values, *_ids(sentence, asks=asks)]))
+    found.attested.update(dict.fromkeys([*values, *_message_ids(sentence)]))
     if keeps:
         found.kept.update(dict.fromkeys(values))
     found.requests |= asks
@@ -296,30 +275,11 @@ def _without_sources(values: list[str], sentence: str) -> list[str]:
     words = [word.strip(_EDGES) for word in _tokens(sentence)]
     sources = {
         value
-        for place, (before, word) in enumerate(pairwise(words), 1)
+        for before, word in pairwise(words)
         if before.casefold() in SOURCES and (typed := _typed(word)) is not None
-        if not _is_addressed(words, place)
         for value in values_of(typed)
     }
     return [value for value in values if value not in sources]
-
-
-def _is_addressed(words: list[str], place: int) -> bool:
-    """Return whether the value behind a source word is acted on all the same.
-
-    It is the sender of a message that is answered, or it holds the object that is acted in
-    (``in README.md of corp/web``) and no other place follows.
-    """
-    before = " ".join(words[max(0, place - _REACH) : place])
-    if _MAIL.fullmatch(words[place]):
-        return _ANSWERED_SENDER.search(before) is not None
-    if not _REPOSITORY.fullmatch(words[place]) or not _HELD_OBJECT.search(before.casefold()):
-        return False
-    after = (" ".join(words[place + 1 :]) + " ").casefold()
-    content = _CONTENT.search(f" {after}")
-    return not typed_values(after) and not TOWARD.search(
-        after[: content.start()] if content else after
-    )
 
 
 def _remove(values: Iterable[str], *sets: dict[str, None]) -> None:
@@ -577,7 +537,6 @@ _JOINT: Final = "\u2060"
 """Replaces a space inside one number while words are split."""
 _CJK: Final = re.compile("([\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+)")
 _MESSAGE_ID: Final = re.compile(r"(?=.{0,40}\d)(?=.{0,40}[^\W\d_])[\w<][\w.@+=$<>-]{1,250}")
-_NUMBER: Final = re.compile(r"\d{1,12}")
 _SIGNED_NUMBER: Final = re.compile(r"#\d{1,12}")
 _SHORTEST_NUMBER: Final = 6
 
@@ -648,25 +607,12 @@ def _all_values(sentence: str) -> list[str]:
     """Return every value that a sentence names."""
     typed = typed_values(sentence)
     named = [value for one in typed for value in (*values_of(one), *pages_of(one))]
-    return [*named, *_ids(sentence, asks=True)]
+    return [*named, *_message_ids(sentence)]
 
 
-def _ids(sentence: str, *, asks: bool) -> Iterator[str]:
-    """Yield the values of the message ids, and of the ids of channels, that a sentence may name.
-
-    A number alone counts behind the noun of what is answered: ``Answer ticket 4711``.
-
-    Args:
-        sentence: with the ids.
-        asks: whether it requests something; otherwise it names no channel.
-    """
-    words = [token.strip(_EDGES) for token in _tokens(sentence)]
-    for place, word in enumerate(words):
-        before = " ".join(words[max(0, place - _REACH) : place])
+def _message_ids(sentence: str) -> Iterator[str]:
+    """Yield the values of the message ids and signed numbers (``#4711``) that it may name."""
+    for word in (token.strip(_EDGES) for token in _tokens(sentence)):
         is_id = _MESSAGE_ID.fullmatch(word) is not None and not _typed(word)
-        is_number = _NUMBER.fullmatch(word) and _ANSWERED_RECORD.search(before)
-        if is_id or is_number or _SIGNED_NUMBER.fullmatch(word):
+        if is_id or _SIGNED_NUMBER.fullmatch(word):
             yield message_value(word.removeprefix("#"))
-        noun = _PLACE.search(before.casefold()) if asks and is_id else None
-        if noun is not None and noun.start() == noun.start("noun"):
-            yield from keys_of(Destination("handle", word))

@@ -88,12 +88,9 @@ def test_each_exclusion_is_needed(switch):
     assert attested > 0.3 * len(prompts)
 
 
-ALWAYS = re.compile("(?P<noun>$)")
 ADDRESSED = {
     "SOURCES": (frozenset(), "sourced"),
     "NEGATION": (re.compile("(?!)"), "dictated"),
-    "_ANSWERED_RECORD": (ALWAYS, "numbered"),
-    "_PLACE": (ALWAYS, "placed"),
 }
 """What the reader looks at before a value, each with the sort that it excludes."""
 
@@ -125,44 +122,10 @@ DICTATED = [
     "Skriv till ann@x.test att vi inte kommer.",
     "Напиши на ann@x.test, что мы не придём.",
 ]
-ANSWERED = [
-    "Reply to the last mail from ann@x.test that we come.",
-    "Antworte auf die Mail von ann@x.test.",
-    "Réponds au mail de ann@x.test.",
-    "Responde al correo de ann@x.test.",
-    "Rispondi alla mail di ann@x.test.",
-    "Responda ao e-mail de ann@x.test.",
-    "Beantwoord de mail van ann@x.test.",
-    "Odpowiedz na mail od ann@x.test.",
-    "Svara på mejlet från ann@x.test.",
-    "Ответь на письмо от ann@x.test.",
-]
-HELD = [
-    "Comment on issue 12 of corp/web that it is fixed in 2.1.",
-    "Fix the typo in README.md of corp/web and open a pull request.",
-    "Kommentiere in Issue 12 von corp/web, dass es erledigt ist.",
-    "Publica un comentario en el issue 12 de corp/web.",
-]
-NUMBERED = [
-    "Answer ticket 4711: it is on its way.",
-    "Please reply to the ticket 4711.",
-    "Please reply to #4711.",
-    "Beantworte Ticket 4711.",
-    "Réponds au ticket 4711.",
-    "Svara på ärende 4711.",
-    "Ответь на тикет 4711.",
-]
-PLACED = [
-    "Send to channel C0NEWS: hello.",
-    "Schreib in Kanal C0NEWS.",
-    "Escribe en el canal C0NEWS.",
-]
 UNTIL = ["Ask ann@x.test for an extension until 31 May.", "Ask ann@x.test to wait until Friday."]
 REQUESTED = {
-    "mail:ann@x.test": [*DICTATED, *ANSWERED, *UNTIL],
-    "handle:corp/web": HELD,
-    "message:4711": NUMBERED,
-    "handle:c0news": PLACED,
+    "mail:ann@x.test": [*DICTATED, *UNTIL],
+    "message:4711": ["Please reply to #4711."],
 }
 
 
@@ -170,27 +133,16 @@ REQUESTED = {
     ("value", "prompt"), [(value, one) for value, some in REQUESTED.items() for one in some]
 )
 def test_a_request_attests_its_value(value, prompt):
-    """What a message is to say, the noun of an answer and the place of an object count."""
+    """What a message is to say is no part of the request; a number with its sign is exact."""
     assert value in read_prompt(prompt, reaching(read_vocabulary(()))).attested
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "prompts"),
-    [
-        ("_CONTENT", re.compile("(?!)"), DICTATED),
-        ("_ANSWERED_SENDER", re.compile("(?!)"), ANSWERED),
-        ("_HELD_OBJECT", re.compile("(?!)"), HELD),
-        ("_ANSWERED_RECORD", re.compile("(?!)"), NUMBERED),
-        ("_PLACE", re.compile("(?!)"), PLACED),
-    ],
-)
-def test_each_reading_of_a_request_is_needed(monkeypatch, name, value, prompts):
-    """Without it most of its requests attest nothing."""
-    monkeypatch.setattr(prompt_reader, name, value)
-    reads = reaching(read_vocabulary(()))
-    keys = [key for key, some in REQUESTED.items() if prompts[0] in some]
+def test_dictated_content_is_read_apart(monkeypatch):
+    """Otherwise a negation in it concerns the request."""
+    monkeypatch.setattr(prompt_reader, "_CONTENT", re.compile("(?!)"))
+    read = (read_prompt(one, reaching(read_vocabulary(()))).attested for one in DICTATED)
 
-    assert sum(keys[0] in read_prompt(one, reads).attested for one in prompts) < len(prompts) / 2
+    assert sum("mail:ann@x.test" in attested for attested in read) < len(DICTATED) / 2
 
 
 def test_a_word_of_a_url_requests_no_action():

@@ -376,6 +376,12 @@ class ActionPolicy:
     no action."""
     listed: tuple[tuple[str, Callable[[str], bool]], ...] = ()
     """Actions that need no request, each with the tools for which it is listed."""
+    judged: frozenset[str] | None = None
+    """Actions that some rule judges; None: all."""
+
+    def judges(self, action: str) -> bool:
+        """Return whether a rule judges an action: of no other the attestation is looked up."""
+        return self.words is not None and (self.judged is None or action in self.judged)
 
     def lists(self, action: str, tool: str) -> bool:
         """Return whether an action is listed for a tool."""
@@ -428,6 +434,7 @@ class PolicyNeeds:
             if claims(tool)
         )
         words = None if self.actions.words is None else _no_actions
+        actions = ActionPolicy(words=words, listed=listed, judged=self.actions.judged)
         folders = tuple(
             FolderRule(
                 one.id,
@@ -437,7 +444,7 @@ class PolicyNeeds:
             for one in self.folders
             if one.claims(tool)
         )
-        return replace(self, actions=ActionPolicy(words=words, listed=listed), folders=folders)
+        return replace(self, actions=actions, folders=folders)
 
 
 def _known_paths(found: tuple[str, ...], arguments: Mapping[str, Json]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ send.  All follow from the counters below, so the cost of a decision does not gr
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from guard.core.frozen import frozen
@@ -176,6 +177,7 @@ class Trajectory:
         return trajectory
 
 
+@lru_cache(maxsize=1024)
 def without_recalls(row: tuple[float, ...]) -> tuple[float, ...]:
     """Return prefix features as if nothing had been recalled.
 

@@ -78,14 +78,15 @@ class CallJudge:
 
     async def judge_all(self, calls: Sequence[ToolCall]) -> list[PendingCall]:
         """Return the verdicts on the calls of one message; one round trip to the store."""
+        is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
+        large = is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls])
+        if is_one and not large:
+            return [await self._judge(calls[0], self._parts.policies.policy, None)]
         policies: Sequence[Policy | None] = [self._parts.policies.policy] * len(calls)
         readings: Sequence[CallReading | Reason | None] = [None] * len(calls)
-        is_one = len(calls) == 1  # the common case: no task, no extra turn of the event loop
-        if is_large(calls[0].arguments if is_one else [dict(call.arguments) for call in calls]):
+        if large:
             policies = [self._parts.policies.policy_for(call.identity) for call in calls]
             readings = await self.large.read(policies, calls)
-        if is_one:
-            return [await self._judge(calls[0], policies[0], readings[0])]
         with self._parts.stores.sessions.together():
             return await _all(map(self._judge, calls, policies, readings))
 
@@ -119,8 +120,11 @@ class CallJudge:
         queried, snapshot = await self._attempt(
             policy, classified, errors, shadow, reading, is_large=is_large
         )
-        traced, verdict = await self._parts.threads.run_if(
-            is_large, self._decided, policy, classified, queried, snapshot, errors, findings
+        known = policy, classified, queried, snapshot, errors, findings
+        traced, verdict = (
+            await self._parts.threads.run(self._decided, *known)
+            if is_large
+            else self._decided(*known)
         )
         if shadow is not None:
             verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)

@@ -255,7 +255,8 @@ def _classify_mapped(
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     receivers = _selected(mapping.destinations, arguments)
     targets = list(_declared_targets(policy, receivers))
-    declared.update(*(_addressed_in(path, value) for path, value in receivers))
+    for path, value in receivers:
+        declared |= _addressed_in(path, value)
     is_whole = all(path in declared for path, _ in receivers)
     members = mapping.arguments.whole if is_whole else frozenset()
     named = frozenset(declared)
@@ -342,10 +343,13 @@ def _addressed_in(path: str, value: Json) -> set[str]:
 
     Of an object only addresses are: beside one, another member may choose the receiver.
     """
+    texts = value if isinstance(value, list) else [value]
+    if _TEXTS.issuperset(map(type, texts)):
+        return {path}
     if not any(isinstance(part, dict) for part in parts_of(value)):
         return {path}
-    texts = _strings(value, path)
-    return {at for at, text in texts if any(one.host for one in read_destinations(text))}
+    found = _strings(value, path)
+    return {at for at, text in found if any(one.host for one in read_destinations(text))}
 
 
 def _content(mapping: ToolMapping, write: WriteMapping | None) -> tuple[PathQuery, ...]:
@@ -726,7 +730,7 @@ class _Search:
     def objects(self, mapping: ToolMapping, arguments: Mapping[str, Json]) -> tuple[Target, ...]:
         """Return the values that name the object of a mapped action."""
         action = mapping.action
-        if action is None or self._policy.needs.actions.words is None:
+        if action is None or not action.objects or self._policy.needs.actions.words is None:
             return ()
         found: list[Target] = []
         for path, value in _selected(action.objects, arguments):

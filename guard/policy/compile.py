@@ -224,9 +224,7 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
         counts_capacity=any(rule.counts_capacity for rule in rules),
         detectors=_detectors(rules),
         guarded_kinds=None if None in guarded else frozenset().union(*filter(None, guarded)),
-        actions=_actions(
-            files, are_read=bool(delegated) or any(rule.reads_actions for rule in rules)
-        ),
+        actions=_actions(files, rules, delegates=bool(delegated)),
         delegated=delegated,
         # A URL in a prompt attests its page only, unless a policy says that it attests its host.
         shared_hosts=None if scope == "page" else several_owners,
@@ -235,15 +233,19 @@ def _needs(files: Sequence[PolicyFile]) -> PolicyNeeds:
     )
 
 
-def _actions(files: Sequence[PolicyFile], *, are_read: bool) -> ActionPolicy:
+def _actions(
+    files: Sequence[PolicyFile], rules: Iterable[RuleConfig], *, delegates: bool
+) -> ActionPolicy:
+    judged = [rule.judged_actions() for rule in rules if rule.reads_actions]
     entries = [file.content.actions for file in files if file.content.actions is not None]
     words = read_vocabulary(entry.words for entry in entries)
     return ActionPolicy(
-        words=words if are_read else None,
+        words=words if judged or delegates else None,
         reaches=reaching(words),
         listed=tuple(
             (one.action, any_pattern(one.tools)) for entry in entries for one in entry.listed
         ),
+        judged=None if None in judged else frozenset().union(*filter(None, judged)),
     )
 
 

@@ -16,7 +16,6 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
 from guard.core.errands import ErrandGrant
-from guard.core.frozen import frozen
 from guard.core.labels import LabelRecord, LabelSet, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import Destination, DestinationStatus, Identity, Role
 from guard.core.policy import Action, Policy, Verdict
@@ -74,14 +73,6 @@ PART: Final = "part of a private text"
 """Private source of a call whose text is private in part only."""
 UNSEARCHED: Final = "unsearched text"
 """Private source of a call of which not everything was looked up."""
-
-
-@frozen
-class ErrandLookup:
-    """Fields of the errand grants that may cover a call."""
-
-    area: LabelSet
-    fields: tuple[tuple[bytes, Destination], ...]
 
 
 @lru_cache(maxsize=1024)
@@ -151,22 +142,6 @@ def grant_mark(
         destination.canonical,
     )
     return seal.fingerprint("granted:" + "\0".join(map(encode_basestring_ascii, parts)))
-
-
-def lookup_of(seal: Seal, policy: Policy, classified: ClassifiedCall) -> ErrandLookup | None:
-    """Return the look-up of the errand grants for a call; None where none can cover it."""
-    destinations, call = (
-        covered_destinations(policy, classified, classified.targets),
-        classified.call,
-    )
-    if not destinations:
-        return None
-    action, service = action_of(classified), (call.server, call.upstream)
-    fields = tuple(
-        (grant_mark(seal, call.identity, service, action, one) + GRANTED, one)
-        for one in destinations
-    )
-    return ErrandLookup(errand_set(call.identity.tenant, call.identity.principal), fields)
 
 
 def private_sources(records: Iterable[LabelRecord], *, part: bool, whole: bool) -> tuple[str, ...]:

@@ -86,6 +86,8 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
     context, call = traced.context, traced.call
     if context is None:
         return
+    if traced.tool is None and not traced.reached:
+        return
     folders = any(to.destination.kind.endswith(FOLDER) for to in traced.reached)
     if traced.tool is not None and not folders:
         yield from _tool_writes(seal, sets, traced, traced.tool)
@@ -106,7 +108,11 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
     ungranted = replace(context, granted=False) if context.granted else context
     for target in traced.reached:
         destination = target.destination
-        if traced.approved is None and _is_fresh(context.established.get(destination), prompted):
+        # An action is established by an approval only.
+        known = destination.kind == "action" or _is_fresh(
+            context.established.get(destination), prompted
+        )
+        if traced.approved is None and known:
             continue
         # A page that was only named to be read has been named to receive nothing.
         attested = attest(destination, target.status, ungranted, reads=False)
@@ -167,12 +173,16 @@ def sent_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Iterator[Lab
     """
     classified, call = traced.classified, traced.call
     known = traced.context.established if traced.context is not None else {}
-    body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
     folders = (one for one in known if one.kind.endswith(FOLDER))
     reached = (target.destination for target in classified.receivers())
-    receivers = islice(chain(reached, folders), SENT_LIMIT)
-    wanted = (to for to in receivers if to.kind != "action" or to in known)
-    for kind, canonical in dict.fromkeys((to.kind, to.canonical) for to in wanted):
+    receivers: dict[tuple[str, str], None] = {}
+    for to in islice(chain(reached, folders), SENT_LIMIT):
+        if to.kind != "action" or to in known:
+            receivers[to.kind, to.canonical] = None
+    if not receivers:
+        return
+    body = "".join(_ENCODED([call.at, call.tool[:SOURCE_LIMIT], call.id], 0)).encode()
+    for kind, canonical in receivers:
         mark = sent_mark(seal, call.identity.principal, kind, canonical)
         area, field = sets.sent(call.identity.tenant, mark), mark + SENT
         entry = (field, seal.sealed(area, field, body))

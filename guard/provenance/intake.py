@@ -348,8 +348,9 @@ class ResultIntake:
     def _private_writes(self) -> Iterator[LabelWrite]:
         """Yield what private text is known by."""
         identity = self.result.call.call.identity
-        record = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
-        yield from private_shingle_writes(self.seal, self.areas, identity, record, self._private)
+        if self._private:
+            of = self._record(Integrity.AUTHENTICATED, Channel.FIELD)
+            yield from private_shingle_writes(self.seal, self.areas, identity, of, self._private)
         if self._pieces:
             yield piece_write(self.seal, self.areas, identity, self._pieces)
 

@@ -367,8 +367,12 @@ def lasting(value: str, context: Context) -> Attestation:
     if evidence is not None and any(_VOUCHING(evidence)):
         entry = evidence.field
         ends = entry is not None and not entry.until
-        kept = replace(evidence, reply=None, field=None if ends else entry)
-        context = replace(context, values={value: kept}, services=None)
+        values = context.values
+        if ends or evidence.reply is not None:
+            kept = replace(evidence, reply=None, field=None if ends else entry)
+            values = {value: kept}
+        if values is not context.values or context.services is not None:
+            context = replace(context, values=values, services=None)
     return attest_values((value,), (), context)
 
 
@@ -435,8 +439,15 @@ def vouches(record: LabelRecord | None, context: Context) -> TypeGuard[LabelReco
     """
     return (
         record is not None
-        and record.sealed
         and record.label >= Integrity.AUTHENTICATED
+        and _holds_here(record, context)
+    )
+
+
+def _holds_here(record: LabelRecord, context: Context) -> bool:
+    """Return whether a record of any label is whole, and holds here and now."""
+    return (
+        record.sealed
         and record.principal in {b"", context.principal}
         and (not record.until or context.at < record.until)
         and serves(record, context)
@@ -675,9 +686,7 @@ def _is_said(value: str, context: Context, least: Integrity) -> bool:
 
 def _says(record: LabelRecord | None, context: Context, least: Integrity) -> bool:
     """Return whether a prompt of this session says something, at least with some label."""
-    if record is None or record.label < least:
-        return False
-    return vouches(replace(record, label=Integrity.TRUSTED), context)
+    return record is not None and record.label >= least and _holds_here(record, context)
 
 
 # --- services -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from guard.core.labels import LabelLookup, LabelSet
 from guard.core.model import Destination, Identity
 from guard.provenance.actions import ACTION, OBJECT, PROMPTED
-from guard.provenance.errands import ERRAND, NEVER, ErrandLookup
+from guard.provenance.errands import ERRAND, GRANTED, NEVER, errand_set, grant_mark
 from guard.provenance.label_sets import (
     ATTESTED,
     BUCKETS,
@@ -144,6 +144,8 @@ class Asker(NamedTuple):
     """Caller, period and policy options of a look-up."""
 
     seal: Seal
+    plain: Seal
+    """The same without the values that the policy folds."""
     sets: LabelSets
     tenant: str
     principal: str
@@ -174,7 +176,8 @@ def made_lookups(
     values: tuple[tuple[str, int], ...],
     tool: tuple[str, str, str],
     receivers: tuple[Destination, ...],
-    granted: ErrandLookup | None,
+    action: str,
+    recipients: tuple[Destination, ...],
 ) -> _Asked:
     """Return what to look some values and receivers up by, for one session in one period.
 
@@ -183,27 +186,30 @@ def made_lookups(
         values: what is looked up, and what about each.
         tool: listener, upstream and name of the tool that is called.
         receivers: whom it may have reached before.
-        granted: errand grants that may cover it.
+        action: that an errand grant would bind.
+        recipients: that one may cover.
     """
-    seal, sets, tenant, principal = asker[:4]
+    seal, plain, sets, tenant, principal = asker[:5]
+    identity = Identity(principal, asker.session, tenant)
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
     restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
     seldom: list[tuple[LabelSet, Sequence[Slot]]] = [restricted]
-    if granted is not None:
-        seldom.append((granted.area, [Slot(one, "", PLACE_GRANTED) for one, _ in granted.fields]))
+    marks = [grant_mark(plain, identity, tool[:2], action, one) for one in recipients]
+    granted = [Slot(mark + GRANTED, "", PLACE_GRANTED) for mark in marks]
+    seldom.append((errand_set(tenant, principal), granted))
     asked: list[tuple[LabelSet, Sequence[Slot]]] = []
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
         *earlier, current = taints
         seldom += (written, of_written), (memory, of_memory), *zip(earlier, repeat(of_taint))
         asked += (own, of_own), (current, of_taint)
-    marks: list[bytes] = []
+    sent_to: list[bytes] = []
     for destination in receivers:
         mark, _ = established_mark(seal, principal, tool, destination)
-        marks.append(mark)
+        sent_to.append(mark)
         slot = Slot(mark + ESTABLISHED, "", PLACE_ESTABLISHED)
         asked.append((sets.established(tenant, mark), (slot,)))
-    session = sets.session(Identity(principal, asker.session, tenant))
+    session = sets.session(identity)
     asked.append((session, (_IN_SESSION, *plan.in_session) if asker.saves else plan.in_session))
     lookups: list[LabelLookup] = []
     places: list[tuple[LabelSet, Slot]] = []
@@ -215,7 +221,7 @@ def made_lookups(
                 lookups.append(LabelLookup(area, tuple(map(FIELD, slots))))
                 places += zip(repeat(area), slots)
     named = LabelLookup(session, tuple(map(FIELD, plan.named))) if plan.named else None
-    return _Asked(tuple(lookups), first, tuple(places), tuple(marks), session, named, plan.named)
+    return _Asked(tuple(lookups), first, tuple(places), tuple(sent_to), session, named, plan.named)
 
 
 short_lookups = lru_cache(maxsize=_PLANS)(made_lookups)
@@ -224,6 +230,8 @@ short_lookups = lru_cache(maxsize=_PLANS)(made_lookups)
 def folders_of(policy: Policy, classified: ClassifiedCall) -> tuple[Destination, ...]:
     """Return the directories that answers may be on record under; none for too many paths."""
     paths = folder_paths(policy, classified)
+    if not paths:
+        return ()
     found = chain.from_iterable(above(path, kind) for path, kind in paths)
     return tuple(dict.fromkeys(found)) if len(paths) <= PATHS else ()
 
@@ -237,7 +245,8 @@ def folder_paths(policy: Policy, classified: ClassifiedCall) -> list[tuple[str, 
         if rule.claims(call.tool)
         for path in rule.paths(call.arguments)
     ]
-    if mapping is not None and mapping.action is not None and mapping.action.name not in NEVER:
-        kind = of_action(mapping.action.name)
+    action = "" if mapping is None or mapping.action is None else mapping.action.name
+    if classified.objects and action not in NEVER and policy.needs.actions.judges(action):
+        kind = of_action(action)
         found += [(one.destination.canonical, kind) for one in classified.objects]
     return found

@@ -106,7 +106,8 @@ def _asked(traced: TracedCall, reasons: list[Reason]) -> Iterator[Remedy]:
         return
     values = [target for one in reasons if one.code in _VALUES for target in one.targets]
     kinds = tuple(dict.fromkeys(target.destination.kind for target in values))
-    action = traced.action.action if traced.action is not None else ""
+    mapping = traced.classified.mapping
+    action = "" if mapping is None or mapping.action is None else mapping.action.name
     question = user_question(action, kinds, role=traced.classified.role.value)
     yield Remedy(RemedyKind.ASK_USER, argument=_argument(values), question=question)
 

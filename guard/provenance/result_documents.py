@@ -363,7 +363,7 @@ class _Declared:
     def of(cls, document: Json, mapping: ToolMapping | None) -> _Declared:
         """Return what a mapping declares of a document."""
         declared = cls()
-        if mapping is None:
+        if mapping is None or not (mapping.fields or mapping.reading.messages):
             return declared
         for one in mapping.fields:
             for path, _ in one.path.find(document):

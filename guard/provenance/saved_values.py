@@ -372,7 +372,7 @@ def _values_in(
 
 def _is_member(name: str) -> bool:
     """Return whether a name is a member's, and no id that stands in a member's place."""
-    return name.isidentifier() and not any(map(str.isdigit, name))
+    return name.isidentifier() and (name.isalpha() or not any(map(str.isdigit, name)))
 
 
 def _texts_of(
@@ -386,12 +386,14 @@ def _texts_of(
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, dict):
-            texts += filterfalse(is_member, item)
+            texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, item))
         elif isinstance(item, int | float) and not isinstance(item, bool):
             texts.append(str(item))
     return texts
 
 
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]+")
+"""Usual form of a member's name, which every test for one takes."""
 WRITTEN_LIMIT: Final = 2000
 """Values of one call that are noted as written."""
 
@@ -403,8 +405,7 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
     """
     call, mapping = classified.call, classified.mapping
     arguments: Mapping[str, Json] = call.arguments
-    texts = strings_in(dict(arguments))
-    if classified.role in READING and not any(map(writes_values, texts)):
+    if classified.role in READING and not any(map(writes_values, strings_in(dict(arguments)))):
         return ()
     left_out: AbstractSet[str] = frozenset()
     if classified.role in _MESSAGES and mapping is not None and not classified.saves_to:
@@ -534,7 +535,6 @@ def written_labels(
     record = LabelRecord(
         Integrity.UNTRUSTED, Channel.SAVED, traced.index, call.at, context.session, call.tool
     )
-    by_request = replace(record, label=Integrity.ADVISORY)
     vouched: set[str] = set()
     sends = traced.classified.role in _MESSAGES
     # Beside a mailbox that nobody named, a handle may be made for it.
@@ -550,19 +550,22 @@ def written_labels(
         kind, _, text = value.partition(":")
         if text in vouched and kind == _AS_HANDLE:
             continue
+        if value in named:
+            vouched.add(text if kind == "mail" else "")
+            continue
         attested = lasting(value, context)
         # An earlier save vouches for its principal alone, and taint was not looked up here.
         # A receiver that a request named may be sent to; among contacts he is the agent's writing.
         asked = attested.record is not None and holds_in_session(attested.record)
         holds = attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY
-        if (holds and (not asked or sends)) or value in named:
+        if holds and (not asked or sends):
             vouched.add(text if kind == "mail" else "")
             continue
         mark = seal.fingerprint(value)
         area = sets.written(call.identity, mark)
         # Whatever writes it otherwise, before or later, stands above a making by request.
         if value in reached or (makes and name_said(value, context) is not None):
-            by, mode = by_request, LabelWriteMode.KEEP
+            by, mode = replace(record, label=Integrity.ADVISORY), LabelWriteMode.KEEP
         else:
             by, mode = record, LabelWriteMode.REPLACE
         made.setdefault((area, mode), []).append(seal.write(area, mark + WRITTEN, by))

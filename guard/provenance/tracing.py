@@ -45,9 +45,9 @@ from guard.core.model import Destination, DestinationStatus, Integrity, Role
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.errands import (
     ERRAND,
-    ErrandLookup,
+    action_of,
     began,
-    lookup_of,
+    covered_destinations,
     private_sources,
     read_grant,
 )
@@ -150,7 +150,6 @@ class Tracing:
         "_declared",
         "_delegates",
         "_directories",
-        "_errand",
         "_established",
         "_folders",
         "_granted",
@@ -196,8 +195,6 @@ class Tracing:
         self._carried: dict[bytes, int] = {}
         """Bits that the URLs of the call could carry, by counter."""
         self._private: list[LabelRecord] = []
-        self._errand: ErrandLookup | None = None
-        """Errand grants that may cover the call."""
         self._granted: list[ErrandGrant] = []
         """Errand grants that were found."""
         self._amount, self._tool, self._pin = amount_of(classified), outline_of(classified), ""
@@ -306,7 +303,11 @@ class Tracing:
         for destination in self._tool.values if self._tool is not None else ():
             self._add(values_of(destination, reads=False)[0])
         self._add(filter(None, self._tool.named) if self._tool is not None else ())
-        if mapping is None or mapping.action is None or actions.words is None:
+        if mapping is None or mapping.action is None:
+            return
+        # A handle that is made as the user asked needs the request as well.
+        makes = self._closed and self._call.role is Role.SEND and actions.words is not None
+        if not (makes or actions.judges(mapping.action.name)):
             return
         objects = [target.destination for target in self._call.objects]
         requested, tainting = values_of_action(mapping.action.name, objects)
@@ -359,20 +360,21 @@ class Tracing:
             area = sets.memory(identity.tenant, mark)
             self._ask(area, (Slot(mark + ITEM, "", "item"),))
         call = self._call.call
-        self._errand = lookup_of(self._plain, self._policy, self._call)
         receivers: dict[Destination, Target] = {}
         if self._tool is not None:
             field = pin_field(self._plain, call.tool, PINNED)
             self._ask(pin_set(call.upstream), (Slot(field, "", PLACE_PINNED),))
             receivers.update(recipients_of(self._tool))
         for target in islice(self._call.receivers(), ASK_LIMIT):
-            receivers.setdefault(target.destination, target)
+            if target.destination.kind != "action" or self._action_listed is not None:
+                receivers.setdefault(target.destination, target)
         receivers |= {one: Target(one, DestinationStatus.EXTERNAL) for one in self._folders}
         # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
             Asker(
                 self._seal,
+                self._plain,
                 sets,
                 identity.tenant,
                 identity.principal,
@@ -385,7 +387,8 @@ class Tracing:
             tuple(self._values.items()),
             (call.server, call.upstream, call.tool),
             tuple(receivers),
-            self._errand,
+            action_of(self._call),
+            covered_destinations(self._policy, self._call, self._call.targets),
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
@@ -538,8 +541,10 @@ class Tracing:
         """Return the errand of the call; None where neither a prompt nor a grant is known."""
         said = context.values.get(ERRAND)
         at = began(said.prompt if said is not None else None)
-        whole = self._sent.complete
-        private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        private: tuple[str, ...] = ()
+        if self._private or reply.told or not self._sent.complete:
+            whole = self._sent.complete
+            private = private_sources(self._private, part=reply.told > 0, whole=whole)
         known = at or self._granted or private
         return ErrandCall(at, private, tuple(self._granted)) if known else None
 

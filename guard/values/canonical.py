@@ -721,9 +721,10 @@ def read_receivers(value: Json) -> tuple[Destination, ...]:
     more of that than a list needs is malformed besides.
     """
     found = read_destinations(value)
-    if any(one.host and one.kind != "mail" for one in found):
-        odd = next((text for text in strings_in(value) if not _is_plain_list(text)), None)
-        return found if odd is None else (*found, malformed(odd))
+    for one in found:
+        if one.host and one.kind != "mail":
+            odd = next((text for text in strings_in(value) if not _is_plain_list(text)), None)
+            return found if odd is None else (*found, malformed(odd))
     return found
 
 

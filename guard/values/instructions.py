@@ -19,6 +19,8 @@ from guard.values.decoder import content_readings
 DATA: Final = "instruction_patterns.toml"
 LIMIT: Final = 256 * 1024
 """Maximum number of characters that are searched."""
+SHORTEST: Final = 12
+"""Characters of a text that is too short for every pattern: a word, a number or an id."""
 
 
 @cache
@@ -35,10 +37,21 @@ def matched_pattern(text: str, *, deep: bool = False) -> str | None:
         text: of any length; its beginning is searched.
         deep: whether the decodings of the text are searched too.
     """
-    text = unicodedata.normalize("NFKC", text[:LIMIT])
+    text = text[:LIMIT]
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    if len(text) < SHORTEST and not deep:
+        return None
     readings = content_readings(text).texts if deep else (text,)
-    forms = patterns().items()
-    return next((name for one in readings for name, form in forms if form.search(one)), None)
+    found = (one for one in readings if _any_pattern().search(one))
+    return next(
+        (name for one in found for name, form in patterns().items() if form.search(one)), None
+    )
+
+
+@cache
+def _any_pattern() -> re2._Regexp:
+    return re2.compile("|".join(f"(?:{form.pattern})" for form in patterns().values()))
 
 
 def _compiled(parts: list[str], within: int) -> re2._Regexp:

@@ -215,11 +215,10 @@ class PatternSet:
             return False
         if _EVERY in known or (host and ("host", host) in known):
             return True
-        values = [canonical]
-        if kind == "mail" and self.folds_tags:
-            values.append(untagged(canonical))
         form = _FORM_OF.get(kind)
-        if any((form, value) in known for value in values):
+        if (form, canonical) in known:
+            return True
+        if kind == "mail" and self.folds_tags and (form, untagged(canonical)) in known:
             return True
         if kind == "url":
             prefixes = self._urls.get(_origin(canonical), ())

@@ -211,6 +211,10 @@ class RuleConfig(BaseModel):
         """
         raise NotImplementedError
 
+    def judged_actions(self) -> frozenset[str] | None:
+        """Return the actions that it judges; None for all."""
+        return frozenset()
+
     def folders(self) -> FolderRule | None:
         """Return what a person can answer for a directory; None for nothing."""
         return None

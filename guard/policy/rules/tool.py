@@ -166,6 +166,10 @@ class ActionRule(RuleConfig):
     without_prompts: Literal["apply", "skip"] = "apply"
     """Effect on principals of whom a prompt is not known: they lack a prompt channel."""
 
+    def judged_actions(self) -> frozenset[str] | None:
+        """Return the actions that it restricts; None for all."""
+        return None if self.actions is None else frozenset(self.actions)
+
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason, named after the rung of the action."""
         attested = situation.call.action

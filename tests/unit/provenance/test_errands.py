@@ -8,7 +8,7 @@ from guard.core.errors import GuardError
 from guard.core.labels import LabelSet
 from guard.operations.approvals import Decided, grouped_requests
 from guard.policy import load_policies
-from guard.provenance import errands
+from guard.provenance import errands, lookups
 from guard.provenance.approvals import Grant, Scope
 from guard.provenance.errands import LONGEST, NEVER
 from guard.provenance.questions import Answer, questioned
@@ -235,7 +235,9 @@ async def given_everything(monkeypatch, operator):
     [(_, grant)] = await operator.errand_grants()
     found = (lambda *_: True, lambda *_: b"m" * 12)
     monkeypatch.setattr(errands, "_covers", found[0])
-    monkeypatch.setattr(errands, "grant_mark", found[1])
+    for module in (errands, lookups):
+        monkeypatch.setattr(module, "grant_mark", found[1])
+    lookups.short_lookups.cache_clear()
     area = errands.errand_set("default", grant.principal)
     write = errands.sealed_grant(operator.seal, area, None, grant)
     key = operator._store.key_of("default", area)

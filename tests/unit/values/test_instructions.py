@@ -1,6 +1,7 @@
 """Patterns of instructions: near each other, decoded, and named with their source."""
 
 import base64
+import re
 import tomllib
 from datetime import date
 from importlib.resources import files
@@ -21,6 +22,13 @@ def test_the_data_names_its_source_and_its_review():
     assert data["url"].startswith("https://")
     assert isinstance(data["reviewed"], date)
     assert [row["id"] for row in data["pattern"]] == list(patterns())
+
+
+def test_a_text_that_is_not_searched_is_too_short_for_every_pattern():
+    """A match has at least as many characters."""
+    widths = [re._parser.parse(form.pattern).getwidth()[0] for form in patterns().values()]
+
+    assert min(widths) >= instructions.SHORTEST
 
 
 @pytest.mark.parametrize(

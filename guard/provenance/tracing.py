@@ -305,9 +305,10 @@ class Tracing:
         self._add(filter(None, self._tool.named) if self._tool is not None else ())
         if mapping is None or mapping.action is None:
             return
-        # A handle that is made as the user asked needs the request as well.
-        makes = self._closed and self._call.role is Role.SEND and actions.words is not None
-        if not (makes or actions.judges(mapping.action.name)):
+        # A handle that is made as the user asked, and a recipient that a document supplies, need
+        # the request as well.
+        needs = self._delegates or (self._closed and self._call.role is Role.SEND)
+        if not (actions.judges(mapping.action.name) or (needs and actions.words is not None)):
             return
         objects = [target.destination for target in self._call.objects]
         requested, tainting = values_of_action(mapping.action.name, objects)

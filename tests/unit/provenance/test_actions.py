@@ -8,6 +8,8 @@ from guard.core.mappings import ACTIONS
 from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import ladder
 from guard.provenance.actions import object_forms, object_kind, requested_values
+from tests.guards import guard_on
+from tests.unit.provenance.agents import Agent
 
 POLICY = """
 version: 1
@@ -176,3 +178,18 @@ def test_every_action_has_words_and_the_values_are_bounded():
 
     assert read("delete it") == ("delete",)
     assert len(requested_values([sentence], read)) < 200
+
+
+@pytest.mark.parametrize(
+    ("rule", "judged"), [("[delete]", {"delete"}), ("[delete, send]", {"delete", "send"})]
+)
+async def test_only_an_action_that_a_rule_judges_is_looked_up(policy_from, store, rule, judged):
+    """Of the others the call has no attestation."""
+    text = POLICY.replace("TOOLS\n", TOOLS).replace(
+        "type: action", f"type: action, actions: {rule}"
+    )
+    agent = Agent(guard_on(store, policy_from(text)))
+    for action in ("delete", "send"):
+        traced, verdict = await agent.ask(f"do_{action}", {})
+        assert (traced.action is not None) is (action in judged)
+        assert (verdict.action.label == "ask") is (action in judged)

@@ -41,6 +41,7 @@ rules:
     rungs: [claimed, unknown, tainted]
     effect: ask
   - {id: links, type: provenance, of: guarded, roles: [send], rungs: [tainted], effect: ask}
+  - {id: publishing, type: action, actions: [publish], effect: ask}
   - {id: private, type: private_body, roles: [send], effect: ask}
   - {id: attested, type: provenance, rungs: [listed, granted, prompted, established],
      effect: allow}

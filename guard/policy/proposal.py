@@ -68,6 +68,8 @@ _HANDLES: Final = _set(
     "attendees participant participants assignee iban wallet payee beneficiary dm thread"
 )
 _BODY: Final = _set("body text message content subject title html caption comment")
+RECEIVERS: Final = frozenset({"people", "places", "handles"})
+"""Kinds of arguments that name who receives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from guard.core.model import READING, Json, Role
 from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
+    RECEIVERS,
     Guess,
     ListedTool,
     ProposedServer,
@@ -79,7 +80,6 @@ _PYPI_NAME: Final = re.compile(
 _IMAGE: Final = re.compile(
     r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
-_RECEIVERS: Final = frozenset({"people", "places", "handles"})
 _IDS: Final = re.compile(r"(^|_)ids?$|[a-z]I[Dd]s?$|(?i:callback|webhook)")
 """Names of arguments that hold an id, or that call back."""
 
@@ -268,7 +268,7 @@ def _receiving(role: Role, tool: ListedTool) -> set[str]:
     """Return the arguments of a tool that can name who receives."""
     schemas = tool.properties.items()
     if role is Role.SEND:
-        return {name for name, schema in schemas if argument_kind(name, schema) in _RECEIVERS}
+        return {name for name, schema in schemas if argument_kind(name, schema) in RECEIVERS}
     return {name for name, schema in schemas if is_addressed(name, schema)}
 
 

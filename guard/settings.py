@@ -12,13 +12,12 @@ import base64
 import difflib
 import os
 import re
-import shlex
 import socket
 import tomllib
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -55,6 +54,13 @@ _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 ModelT = TypeVar("ModelT", bound=BaseModel)
+Issuer = Annotated[
+    str,
+    Field(
+        pattern=r"^(https://[^\s/?]+|http://(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?)(/[^\s?]*)?$"
+    ),
+]
+"""Such as ``https://login.example.com``; without TLS on this machine only."""
 
 
 class Durability(StrEnum):
@@ -173,10 +179,12 @@ class ListenerSettings(BaseSettings):
     """PEM file of authorities to trust upstream, besides the public ones."""
     model_api: list[str] = Field(default_factory=lambda: list(MODEL_APIS))
     """Hosts (``HOST`` or ``HOST:PORT``) whose requests are conversations with a model."""
-    authorization_server: list[str] = Field(default_factory=list)
+    authorization_server: list[Issuer] = Field(default_factory=list)
     """Issuers (``https://login.example.com``) at which clients of reverse listeners may log in,
     besides a listener's own server."""
-    upstream_proxy: str | None = None
+    upstream_proxy: Annotated[str | None, Field(pattern=r"^https?://(\S+@)?[^\s@/]+:[0-9]+/?$")] = (
+        None
+    )
     """``http://[user:secret@]host:port`` that forward listeners go through."""
 
 
@@ -194,7 +202,7 @@ class StateSettings(BaseSettings):
     :mod:`guard.credentials.client_authentication`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
-    memory_checker: str | None = None
+    memory_checker: Annotated[str | None, Field(pattern=r"\S")] = None
     """Command that looks again at memory writes of classes whose second look is ``checker``."""
     decisions: Path | None = None
     """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
@@ -243,7 +251,7 @@ class ConsoleSettings(BaseSettings):
     """True if the console may write the policy files and commit them in their Git repository."""
     console_logs: list[Path] = Field(default_factory=list)
     """Audit logs of further guards, which its pages show as well."""
-    console_memory: list[str] = Field(default_factory=list)
+    console_memory: list[Annotated[str, Field(pattern=r"^https?://")]] = Field(default_factory=list)
     """URLs of the guard's listeners in front of memories, through which the console has repairs of
     incidents written."""
     console_memory_secret: Path | None = None
@@ -364,39 +372,6 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     def _kept(cls, value: Durability, info: ValidationInfo) -> Durability:
         if value is Durability.REPLICATED and info.data.get("redis") == EMBEDDED:
             raise ValueError("the embedded redis has no replica; name yours with --redis URL")
-        return value
-
-    @field_validator("authorization_server")
-    @classmethod
-    def _issuers(cls, value: list[str]) -> list[str]:
-        for text in value:
-            parts = urlsplit(text)
-            is_open = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
-            if not parts.hostname or (parts.scheme != "https" and not is_open) or parts.query:
-                raise ValueError(f"`{text}` is no issuer, for example https://login.example.com")
-        return value
-
-    @field_validator("upstream_proxy")
-    @classmethod
-    def _next_proxy(cls, value: str | None) -> str | None:
-        parts = urlsplit(value or "http://none.invalid:1")
-        if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.port:
-            raise ValueError("the upstream proxy is not of the form http://host:port")
-        return value
-
-    @field_validator("memory_checker")
-    @classmethod
-    def _command(cls, value: str | None) -> str | None:
-        if value is not None and not shlex.split(value):
-            raise ValueError("the memory checker is a command with its arguments")
-        return value
-
-    @field_validator("console_memory")
-    @classmethod
-    def _memories(cls, value: list[str]) -> list[str]:
-        for one in value:
-            if not one.startswith(("http://", "https://")):
-                raise ValueError(f"`{one}` is not the URL of a listener, http://HOST:PORT/PATH")
         return value
 
     @field_validator("body_limit", "held_limit", "record_limit", mode="before")

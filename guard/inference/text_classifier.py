@@ -101,6 +101,15 @@ class TextClassifier:
         detail = f"the text gives a model instructions ({self.name}: {score:.2f})"
         return Finding(self.name, INJECTION, score, detail)
 
+    def probabilities(self, texts: Sequence[str]) -> list[float]:
+        """Return the score of each text, 1 for one that is too long.
+
+        Raises:
+            ModelError: the classifier cannot be used or failed.
+        """
+        scores = map(self.score, texts)
+        return [1.0 if score is None else score for score in scores]
+
     def score(self, text: str) -> float | None:
         """Return the highest probability over the windows of a text; None: too many windows.
 

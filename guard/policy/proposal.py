@@ -68,7 +68,7 @@ _HANDLES: Final = _set(
     "attendees participant participants assignee iban wallet payee beneficiary dm thread"
 )
 _BODY: Final = _set("body text message content subject title html caption comment")
-RECEIVERS: Final = frozenset({"people", "places", "handles"})
+RECEIVERS: Final = ("people", "places", "handles")
 """Kinds of arguments that name who receives."""
 
 
@@ -91,39 +91,22 @@ class Guess:
     tool: str
     suggested: Role | None
     """By its arguments, or else by its name."""
-    people: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    handles: tuple[str, ...] = ()
-    """Names of arguments: mail addresses, URLs or hosts, and other names of receivers."""
+    destinations: tuple[str, ...] = ()
+    """Names of arguments that name a receiver: addresses, URLs or hosts, and other names."""
     body: tuple[str, ...] = ()
     action: ActionName | None = None
     """Likely action, by its annotations and its name."""
 
-    @property
-    def destinations(self) -> tuple[str, ...]:
-        """Names of every argument that names a receiver."""
-        return (*self.people, *self.places, *self.handles)
-
 
 def guess(tool: ListedTool) -> Guess:
     """Return what a tool seems to do."""
-    words, action = _words(tool.name), suggested_action(tool.name, tool.annotations)
+    action = suggested_action(tool.name, tool.annotations)
     kinds = {name: argument_kind(name, schema) for name, schema in tool.properties.items()}
-    found = {
-        kind: tuple(name for name, its in kinds.items() if its == kind)
-        for kind in ("people", "places", "handles", "body")
-    }
-    if found["people"] or found["places"] or found["handles"]:
-        return Guess(
-            tool.name,
-            Role.SEND,
-            people=found["people"],
-            places=found["places"],
-            handles=found["handles"],
-            body=found["body"],
-            action=action or "send",
-        )
-    return Guess(tool.name, _suggested(words), action=action)
+    receivers = tuple(name for kind in RECEIVERS for name in kinds if kinds[name] == kind)
+    if not receivers:
+        return Guess(tool.name, _suggested(_words(tool.name)), action=action)
+    body = tuple(name for name in kinds if kinds[name] == "body")
+    return Guess(tool.name, Role.SEND, receivers, body, action or "send")
 
 
 def _suggested(words: frozenset[str]) -> Role | None:

@@ -400,8 +400,8 @@ def _mappings(guesses: Sequence[Guess], store: str) -> Iterator[str]:
         alike.setdefault("".join(lines), []).append(one.tool)
     if alike:
         yield _UNSURE
-    for lines, tools in alike.items():
-        yield f"      # - match: {json.dumps(tools)}{lines}"
+    for text, tools in alike.items():
+        yield f"      # - match: {json.dumps(tools)}{text}"
 
 
 def _paths(names: Sequence[str]) -> str:

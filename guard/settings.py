@@ -28,12 +28,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from guard.core.errors import InputError
 from guard.environment import inherited
@@ -456,20 +451,6 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
         """Name by which people reach the console."""
         return urlsplit(self.console_url).hostname or self.console_address[0]
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: command line, environment, file (see :func:`load_settings`)."""
-        del dotenv_settings, file_secret_settings
-        file_settings = InitSettingsSource(settings_cls, _file_values)
-        return (init_settings, env_settings, file_settings)
-
 
 def state_directory() -> Path:
     """Return where the guard keeps what must outlive it, by the XDG convention.
@@ -559,32 +540,30 @@ def _shipped(name: str) -> Path:
     raise FileNotFoundError(message)
 
 
-_file_values: dict[str, Any] = {}
-"""The values of the config file being loaded; only :func:`load_settings` writes it."""
-
-
 def load_settings(config: Path | None, **given: Any) -> Settings:
     """Return the settings from all sources; options that are None were not given.
 
     Raises:
         InputError: a value is wrong, with the setting's name and what is right.
     """
-    _file_values.clear()
+    values: dict[str, Any] = {}
     if config is not None:
         try:
-            _file_values.update(tomllib.loads(config.read_text(encoding="utf-8")))
+            values = tomllib.loads(config.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"config file `{config}` cannot be read: {error}") from error
+    # A variable counts before the file, and the command line before both.
+    variables = {name.upper() for name in os.environ}
+    values = {key: one for key, one in values.items() if f"GUARD_{key}".upper() not in variables}
+    values |= {key: value for key, value in given.items() if value not in (None, [])}
     try:
-        return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
+        return Settings(**values)
     except ValidationError as error:
         details = "; ".join(
             f"setting `{'.'.join(map(str, e['loc']))}`: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors()
         )
         raise InputError(details) from error
-    finally:
-        _file_values.clear()
 
 
 def read_secret(path: Path) -> str:

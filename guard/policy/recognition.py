@@ -210,10 +210,8 @@ def profiles_of(server: ConfiguredServer) -> tuple[str, ...]:
 
 
 def _is(known: RecognisedEntry, start: Launch | None, url: str) -> bool:
-    if start is None:
-        return any(_reaches(url, one) for one in known.urls)
-    if start.kind == "urls":
-        return any(_reaches(start.name, one) for one in known.urls)
+    if start is None or start.kind == "urls":
+        return any(_reaches(start.name if start else url, one) for one in known.urls)
     names: tuple[str, ...] = getattr(known, start.kind)
     return start.name in names
 

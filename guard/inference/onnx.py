@@ -38,7 +38,7 @@ ort.disable_telemetry_events()
 
 _TOLERANCE: Final = 1e-5
 """A sum of 200 float32 leaf values may leave [0, 1] by a rounding; more than this is an error."""
-_REMEDY: Final = "restore the artefact as shipped, or train it again and review the new manifest"
+_REMEDY: Final = "restore it as shipped or added, or make it again and review the new manifest"
 
 
 class ManifestEntry(BaseModel):
@@ -167,9 +167,9 @@ def load_models(directory: Path) -> dict[str, OnnxModel]:
 
 
 def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
-    content = _verified(directory, entry.file, entry.sha256)
+    content = verified(directory, entry.file, entry.sha256)
     try:
-        card = _Card.model_validate_json(_verified(directory, entry.card, entry.card_sha256))
+        card = _Card.model_validate_json(verified(directory, entry.card, entry.card_sha256))
     except ValidationError as error:
         raise ModelError(
             f"the card of model `{name}` does not fit the format, {_REMEDY}"
@@ -183,7 +183,12 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
     return model
 
 
-def _verified(directory: Path, file: str, expected: str) -> bytes:
+def verified(directory: Path, file: str, expected: str) -> bytes:
+    """Return the bytes of a file that has the expected digest.
+
+    Raises:
+        ModelError: it cannot be read, or is another one.
+    """
     content = _read(directory, file)
     actual = hashlib.sha256(content).hexdigest()
     if actual != expected:

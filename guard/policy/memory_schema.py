@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import re2
@@ -496,26 +496,25 @@ def declared_writes(
     memory: MemoryEntry | None, stores: Sequence[StoreEntry]
 ) -> Iterator[tuple[Place, _Write, str]]:
     """Yield where each write of a file is declared, the entry, and its store; empty for none."""
-    for index, entry in enumerate(memory.writes if memory is not None else ()):
-        yield (SECTION, "writes", index), entry, _explicit_store(entry)
-    for number, store in enumerate(stores):
-        for index, write in enumerate(store.writes):
-            yield (STORES, number, "writes", index), write, store.name
+    return _declared("writes", memory, stores)
 
 
 def declared_reads(
     memory: MemoryEntry | None, stores: Sequence[StoreEntry]
 ) -> Iterator[tuple[Place, _Read, str]]:
     """Yield where each read of a file is declared, the entry, and its store; empty for none."""
-    for index, entry in enumerate(memory.reads if memory is not None else ()):
-        yield (SECTION, "reads", index), entry, _explicit_store(entry)
+    return _declared("reads", memory, stores)
+
+
+def _declared(
+    kind: Literal["writes", "reads"], memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, Any, str]]:
+    for index, entry in enumerate(getattr(memory, kind, ())):
+        said = "store" in entry.model_fields_set
+        yield (SECTION, kind, index), entry, entry.store if said else ""
     for number, store in enumerate(stores):
-        for index, read in enumerate(store.reads):
-            yield (STORES, number, "reads", index), read, store.name
-
-
-def _explicit_store(entry: WriteEntry | ReadEntry) -> str:
-    return entry.store if "store" in entry.model_fields_set else ""
+        for index, entry in enumerate(getattr(store, kind)):
+            yield (STORES, number, kind, index), entry, store.name
 
 
 def compile_memory(

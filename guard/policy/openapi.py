@@ -19,8 +19,6 @@ from guard.protocols.http.tools import UrlTemplate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from guard.core.mappings import ActionName
-
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
 READING: Final = frozenset({"get", "head", "options"})
 BODIES: Final = {
@@ -36,31 +34,12 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedTool:
-    """One operation as a tool."""
-
-    tool: str
-    method: str
-    url: str
-    body: str
-    repeat: tuple[str, ...]
-    role: Role
-    destinations: tuple[str, ...]
-    summary: str
-
-    @property
-    def action(self) -> ActionName | None:
-        """Likely action, by method and name."""
-        reads = self.method.lower() in READING
-        return None if reads else suggested_action(self.tool, method=self.method)
-
-
 @dataclass(slots=True)
 class Proposal:
     """Result of reading a document: mappings, and parts that could not be used."""
 
-    tools: list[ProposedTool] = field(default_factory=list)
+    tools: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
+    """Summary, entry of `http_tools` and entry of `tools` of each operation."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -184,25 +163,22 @@ class _Reader:
             self.warn(f"{method.upper()} {path}: only its {kind} body is accepted")
         schema = self.resolve(content[kinds[kind]]).get("schema") if kind else None
         fields = [*self.parameters(parameters), *self.fields(schema, "$.body")]
-        reads = method in READING
         receivers = (f.path for f in fields if argument_kind(f.name, f.schema) in RECEIVERS)
-        destinations = () if reads else tuple(dict.fromkeys(receivers))
+        destinations = () if method in READING else tuple(dict.fromkeys(receivers))
         flat = {"$.query"} if kind == "json" else {"$.query", "$.body"}
         repeat = [f.name for f in fields if f.schema.get("type") == "array" and f.parent in flat]
-        given = operation.get("operationId") or f"{method}_{path.strip('/')}"
-        summary = str(operation.get("summary") or given)
-        self.proposal.tools.append(
-            ProposedTool(
-                self._tool_name(str(given), method),
-                method.upper(),
-                url,
-                kind or "none",
-                tuple(dict.fromkeys(repeat)),
-                Role.RETRIEVE if reads else Role.SEND if destinations else Role.OTHER,
-                destinations,
-                " ".join(summary.split())[:200],
-            )
-        )
+        given = str(operation.get("operationId") or f"{method}_{path.strip('/')}")
+        tool = self._tool_name(given, method)
+        http = {"tool": tool, "method": [method.upper()], "url": url, "body": kind or "none"}
+        mapping: dict[str, Any] = {"match": [tool], "role": Role.RETRIEVE}
+        if method not in READING:
+            action = suggested_action(tool, method=method.upper())
+            mapping["role"] = Role.SEND if destinations else Role.OTHER
+            mapping["action"] = action or ("send" if destinations else None)
+            mapping["destinations"] = destinations
+        summary = " ".join(str(operation.get("summary") or given).split())[:200]
+        http["repeat"] = list(dict.fromkeys(repeat))
+        self.proposal.tools.append((summary, http, mapping))
         return ""
 
     def _tool_name(self, given: str, method: str) -> str:
@@ -255,7 +231,8 @@ class _Reader:
 
 _HEAD: Final = """\
 # Proposed by `guard policy import-openapi`.
-# Roles and destinations are guesses: read each.
+# Roles, actions and destinations are guesses by method and name: review each.  A tool with role
+# `other` may be a send or a save.
 version: 1
 name: {name}
 http_tools:"""
@@ -264,31 +241,14 @@ http_tools:"""
 def policy_lines(proposal: Proposal, name: str) -> Iterator[str]:
     """Yield a policy file without rules that maps the proposed tools, part by part."""
     yield _HEAD.format(name=json.dumps(name))
-    for tool in proposal.tools:
-        head = (
-            f"tool: {json.dumps(tool.tool)}, method: [{tool.method}], url: {json.dumps(tool.url)}"
-        )
-        more = f", body: {tool.body}" if tool.body != "none" else ""
-        more += f", repeat: {json.dumps(tool.repeat)}" if tool.repeat else ""
-        summary = "".join(char if char.isprintable() else " " for char in tool.summary)
-        yield f"  # {summary}\n  - {{{head}{more}}}"
+    for summary, http, _ in proposal.tools:
+        text = "".join(char if char.isprintable() else " " for char in summary)
+        yield f"  # {text}\n  - {_entry(http)}"
     yield "tools:"
-    for role in (Role.RETRIEVE, Role.OTHER):
-        for action in dict.fromkeys(one.action for one in proposal.tools if one.role is role):
-            same = [o.tool for o in proposal.tools if o.role is role and o.action == action]
-            review = "" if role is Role.RETRIEVE else "  # review: is one of them a send or a save?"
-            yield (
-                f"  - match: {json.dumps(same)}\n    role: {role.value}{review}"
-                f"{_action_line(action)}"
-            )
-    for tool in proposal.tools:
-        if tool.role is Role.SEND:
-            yield (
-                f"  - match: [{json.dumps(tool.tool)}]\n    role: send"
-                f"{_action_line(tool.action or 'send')}\n"
-                f"    destinations: {json.dumps(tool.destinations)}"
-            )
+    for _, _, mapping in proposal.tools:
+        yield f"  - {_entry(mapping)}"
 
 
-def _action_line(action: ActionName | None) -> str:
-    return f"\n    action: {action}  # by method and name; review" if action else ""
+def _entry(fields: Mapping[str, Any]) -> str:
+    """Return an entry on one line, without what is empty."""
+    return json.dumps({name: value for name, value in fields.items() if value})

@@ -36,7 +36,7 @@ from guard.policy.proposal import (
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.mappings import PathQuery
     from guard.policy.client_config import ConfiguredServer
@@ -230,11 +230,8 @@ def shipped_profiles() -> dict[str, PolicyDocument]:
     return {name: load_file(Path(BUILTIN + name)).content for name in builtin_policies()}
 
 
-def known_tools(profiles: Sequence[str]) -> Iterator[ToolEntry]:
-    """Yield what some profiles say of tools, and of requests of the protocol."""
-    for profile in profiles:
-        name = profile.removeprefix(BUILTIN).partition("@")[0]
-        yield from (entry for _, entry in shipped_profiles()[name].mappings())
+def _profile(reference: str) -> PolicyDocument:
+    return shipped_profiles()[reference.removeprefix(BUILTIN).partition("@")[0]]
 
 
 def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset()) -> str:
@@ -314,10 +311,12 @@ def proposed(
         profiles: what its user says it is; else what it is recognised as.
     """
     found = tuple(profiles_of(server) if profiles is None else profiles)
-    reviewed = [one for one in map(_recognition, found) if one is not None]
+    contents = [_profile(one) for one in found]
+    reviewed = [one.recognised_by for one in contents if one.recognised_by is not None]
     account = next((one.account for one in reviewed if one.account is not None), None)
     own = server.environment.get(account.variable, "").strip() if account is not None else ""
-    entries, accepts = list(known_tools(found)), {n for one in reviewed for n in one.accepts}
+    entries = [entry for content in contents for _, entry in content.mappings()]
+    accepts = {name for one in reviewed for name in one.accepts}
     annotated = any(one.read_only for one in reviewed)
     pinned: list[ListedTool] = []
     guesses: list[Guess] = []
@@ -356,11 +355,6 @@ def proposed(
         dropped,
         (account.argument, own, tuple(accounts)) if account and own else None,
     )
-
-
-def _recognition(profile: str) -> RecognisedEntry | None:
-    name = profile.removeprefix(BUILTIN).partition("@")[0]
-    return shipped_profiles()[name].recognised_by
 
 
 def _problem(

@@ -1,6 +1,7 @@
 """Text flows, a call waits, and nothing of a refused call reaches the client."""
 
 import json
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
@@ -317,3 +318,15 @@ def test_calls_that_stay_open_are_bounded():
     assert through("openai_chat", stream("openai_chat", "", calls[1:]), [9000])
     with pytest.raises(MessageError, match="more than 128 calls"):
         through("openai_chat", stream("openai_chat", "", calls), [9000])
+
+
+def test_what_is_held_of_a_call_is_its_bytes():
+    """A document takes many times its text; it is read again where the call is refused."""
+    reader, call = _reader("openai_chat"), Call("c", "send", {"Ω": "ΦΛΣ"})
+    events = EventCutter(100_000).feed(stream("openai_chat", "", [call]))
+
+    while len(reader.held) < 2:
+        reader.event(events.pop(0))
+
+    assert {type(part) for event in reader.held for part in astuple(event)} == {bytes, str}
+    assert all(event.document is not None for event in reader.held)

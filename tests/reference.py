@@ -24,7 +24,8 @@ from guard.console.routes import openapi
 from guard.core import metrics
 from guard.core.metrics import REFUSAL_CODES, STAGES, Counter, Gauge, Histogram, Metric
 from guard.operations.deployment import ConsoleMetrics
-from guard.policy.json_schema import reference_text, schema_text
+from guard.policy.json_schema import policy_schema, schema_text
+from guard.policy.rules import RuleConfig, discover_rule_types
 from guard.settings import Settings
 from guard.telemetry.audit_log import AuditLogFile
 from guard.telemetry.metrics import reason_codes
@@ -68,6 +69,60 @@ def sentence(text):
 def page(title, *parts):
     """Return a generated page."""
     return f"{NOTE}# {title}\n\n" + "\n".join(parts)
+
+
+# -- Policies ----------------------------------------------------------------------------------
+
+
+def policy_page():
+    """Return the page of the policy language, from its schema."""
+    schema = policy_schema()
+    models = {n: one for n, one in schema["$defs"].items() if "properties" in one}
+    rules = {kind.__name__: name for name, kind in discover_rule_types().items()}
+    shared = models["ToolRule"]["properties"]
+    shared = {name: shared[name] for name in RuleConfig.model_fields}
+    common = {"description": inspect.getdoc(RuleConfig), "properties": shared}
+    sections = {"A policy file": schema}
+    sections |= {f"`{name}`": one for name, one in models.items() if name not in rules}
+    sections |= {"What all rules share": common}
+    sections |= {f"Rule `{rules[name]}`": models[name] for name in rules}
+    parts = ["Fields without a default are required. See [policies](../how-to/policies.md).\n"]
+    for title, model in sections.items():
+        kept = {
+            name: field
+            for name, field in model["properties"].items()
+            if not field.get("deprecated")
+            and (not title.startswith("Rule") or (name != "type" and field != shared.get(name)))
+        }
+        rows = [
+            (
+                f"`{name}`",
+                type_in_words(field, schema["$defs"]),
+                f"`{json.dumps(field['default'])}`" if "default" in field else "",
+                field.get("description", "").replace("``", "`"),
+            )
+            for name, field in kept.items()
+        ]
+        parts.append(f"## {title}\n\n{model.get('description', '').replace('``', '`').strip()}\n")
+        if rows:
+            parts.append(table(("field", "type", "default", "meaning"), rows))
+    return page("Policy reference", *parts)
+
+
+def type_in_words(field, models):
+    """Return the type of a field of a JSON schema in words."""
+    name = field.get("$ref", "").rpartition("/")[2]
+    field = {**field, **models.get(name, {})}
+    if "enum" in field or "const" in field:
+        return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
+    if name:
+        return f"`{name}`"
+    if options := field.get("anyOf", field.get("oneOf")):
+        parts = dict.fromkeys(type_in_words(part, models) for part in options)
+        return " or ".join(part for part in parts if part != "null")
+    if field.get("type") == "array":
+        return f"list of {type_in_words(field.get('items', {}), models)}"
+    return str(field.get("type", "any")).replace("string", "text").replace("object", "mapping")
 
 
 # -- Command line ------------------------------------------------------------------------------
@@ -414,7 +469,7 @@ def compliance_page():
 
 
 PAGES = {
-    "docs/reference/policy.md": reference_text,
+    "docs/reference/policy.md": policy_page,
     "docs/reference/commands.md": cli_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/metrics.md": metrics_page,

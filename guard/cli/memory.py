@@ -22,7 +22,7 @@ from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
 from guard.core.memory import Fate, MemoryClass
-from guard.inference.onnx import TextModel
+from guard.inference.text_classifier import MODEL, load_classifiers
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Model, Round, Watch
 from guard.policy import load_policies
@@ -303,8 +303,9 @@ def watch(
     policy: PolicyFiles,
     redis: Redis,
     model: Annotated[
-        Path | None, typer.Option(help="ONNX model of texts; needs `propagation.versions`.")
-    ] = None,
+        str,
+        typer.Option(help="Text classifier of `guard detectors`; needs `propagation.versions`."),
+    ] = "",
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     calibrate: Annotated[
@@ -324,10 +325,13 @@ def watch(
     """
     settings = _settings(policy)
     texts = None
-    if model is not None:
+    if model:
         with given_input():
-            loaded = TextModel(model.read_bytes())
-        texts = Model(loaded.digest, loaded.probabilities)
+            found = next((one for one in load_classifiers() if one.name == model), None)
+            if found is None:
+                raise InputError(f"no classifier `{model}`; add it by `guard detectors add`")
+            found.prepare()
+        texts = Model(found.entry.files[MODEL], found.probabilities)
 
     async def look(state: State) -> None:
         watching = Watch(state.store, state.seal, settings, tenant, texts)

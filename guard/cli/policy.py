@@ -226,18 +226,14 @@ def diff(
         raise typer.Exit(Code.REFUSED)
 
 
-def schema(
-    reference: Annotated[
-        bool, typer.Option("--reference", help="Print the reference in Markdown instead.")
-    ] = False,
-) -> None:
+def schema() -> None:
     """Print the JSON schema of policy files.
 
     Name it in a policy's first line: # yaml-language-server: $schema=schema.json
     """
-    from guard.policy.json_schema import reference_text, schema_text
+    from guard.policy.json_schema import schema_text
 
-    typer.echo(reference_text() if reference else schema_text(), nl=False)
+    typer.echo(schema_text(), nl=False)
 
 
 def migrate(

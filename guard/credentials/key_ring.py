@@ -19,7 +19,7 @@ from guard.core.errors import GuardError, InputError
 from guard.credentials.label_key import audit_key_path, load_key
 from guard.processes.private_directories import write_private
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 from guard.telemetry.audit_tree import Signer, Verifier
 
 if TYPE_CHECKING:
@@ -59,10 +59,8 @@ class KeyRing:
         Raises:
             GuardError: every key is retired.
         """
-        good = [one.key for one in self.keys if one.key]
-        if not good:
-            raise GuardError("every key of the ring is retired")
-        return good[-1], good[:-1]
+        newest, *others = self.in_use(float("inf"))
+        return newest, others
 
     def in_use(self, at: float) -> list[bytes]:
         """Return the keys that are accepted: first the one that is used, then the others.
@@ -160,7 +158,7 @@ def open_signed_log(path: Path | None, key: Path | None) -> AuditLogFile | NoAud
     Raises:
         GuardError: the log or the key cannot be used.
     """
-    return open_audit_log(path, signer=None if path is None else audit_signer(key))
+    return NoAuditLog() if path is None else AuditLogFile(path, signer=audit_signer(key))
 
 
 def audit_signer(path: Path | None = None) -> Signer:

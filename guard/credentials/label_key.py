@@ -56,19 +56,6 @@ def recording_key_path() -> Path:
     return state_directory() / "recording.key"
 
 
-def load_label_key(path: Path | None = None, fallback: Path | None = None) -> bytes:
-    """Return the key, made where there is none.
-
-    Args:
-        path: as for :func:`label_key_path`.
-        fallback: as there.
-
-    Raises:
-        GuardError: it cannot be read or made, is too short, or others can read it.
-    """
-    return load_key(label_key_path(path, fallback), "label key")
-
-
 def load_key(path: Path, what: str, *, make: bool = True) -> bytes:
     """Return the key in a file.
 

@@ -21,16 +21,17 @@ Neither a secret nor a key enters a log, a metric, an audit line or an error; th
 from __future__ import annotations
 
 import hmac
-import re
-import tomllib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from urllib.parse import quote, unquote_plus, urlsplit, urlunsplit
 
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
 from guard.core.errors import GuardError
+from guard.settings import read_secret, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from cryptography import x509
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
 
     WriterKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
-_SECRET_FIELDS: Final = frozenset({"prefix", "secret", "secret_file"})
-_FIELDS: Final = frozenset({"host", "header", "query", "client_certificate", *_SECRET_FIELDS})
+Name = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$")]
 _SHORTEST: Final = 8
 
 
@@ -97,6 +95,24 @@ class WriteCredential:
         return urlunsplit(parts._replace(query=query))
 
 
+class _Table(BaseModel):
+    """Table of one listener, see the module."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    host: Annotated[str, Field(pattern=r"^([A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5})?$")] = ""
+    header: Name = ""
+    query: Name = ""
+    prefix: str = ""
+    secret: str | None = None
+    secret_file: str | None = None
+    client_certificate: str = ""
+
+
+class _Tables(RootModel[dict[str, _Table]]):
+    """File of write credentials."""
+
+
 def load_write_credentials(
     path: Path | None, forward: Iterable[str] = ()
 ) -> dict[str, WriteCredential]:
@@ -111,12 +127,7 @@ def load_write_credentials(
     """
     if path is None:
         return {}
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise GuardError(
-            f"write credentials file `{path}` cannot be read ({type(error).__name__})"
-        ) from None
+    tables = read_table(path, "write credentials", _Tables).root
     found = {name: _credential(path, name, table) for name, table in tables.items()}
     for name in found.keys() & set(forward):
         if not found[name].host or found[name].certificate is not None:
@@ -125,27 +136,26 @@ def load_write_credentials(
     return found
 
 
-def _credential(path: Path, name: str, table: object) -> WriteCredential:
+def _credential(path: Path, name: str, table: _Table) -> WriteCredential:
     where = f"write credentials file `{path}`: listener `{name}`"
-    if not isinstance(table, dict) or not table.keys() <= _FIELDS:
-        raise GuardError(f"{where} needs a table of {', '.join(sorted(_FIELDS))}")
-    fields: Mapping[str, object] = table
-    if not all(isinstance(value, str) for value in fields.values()):
-        raise GuardError(f"{where} has a field that is not a text")
-    host = str(fields.get("host", ""))
-    if host and not _HOST.fullmatch(host):
-        raise GuardError(f"{where} needs its `host` as HOST:PORT")
-    if "client_certificate" in fields:
-        if fields.keys() - {"host", "client_certificate"}:
+    if table.client_certificate:
+        if table.model_fields_set - {"host", "client_certificate"}:
             raise GuardError(f"{where} has a `client_certificate`, which stands alone")
-        file = path.parent / str(fields["client_certificate"])
-        return WriteCredential(host, certificate=_certificate(where, file))
-    header, query = str(fields.get("header", "")), str(fields.get("query", ""))
-    if bool(header) == bool(query) or not _NAME.fullmatch(header or query):
+        file = path.parent / table.client_certificate
+        return WriteCredential(table.host, certificate=_certificate(where, file))
+    if bool(table.header) == bool(table.query):
         raise GuardError(f"{where} needs one of `header`, `query` and `client_certificate`")
-    secret = _secret(path, where, fields)
-    value = f"{fields.get('prefix', '')}{secret}"
-    return WriteCredential(host, header.lower(), query, secret, value)
+    if (table.secret is None) == (table.secret_file is None):
+        raise GuardError(f"{where} needs `secret` or `secret_file`, one of the two")
+    secret = table.secret
+    if secret is None:
+        secret = read_secret(path.parent / str(table.secret_file))
+    if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable():
+        raise GuardError(
+            f"{where}: the secret must have {_SHORTEST} printable ascii characters or more"
+        )
+    value = f"{table.prefix}{secret}"
+    return WriteCredential(table.host, table.header.lower(), table.query, secret, value)
 
 
 def _certificate(where: str, file: Path) -> ClientCertificate:
@@ -166,23 +176,3 @@ def _certificate(where: str, file: Path) -> ClientCertificate:
     if not isinstance(key, kinds) or certificate.public_key() != key.public_key():
         raise GuardError(f"{where}: needs an RSA, EC or Ed25519 key, that of its certificate")
     return ClientCertificate(str(file), certificate, key)
-
-
-def _secret(path: Path, where: str, fields: Mapping[str, object]) -> str:
-    if ("secret" in fields) == ("secret_file" in fields):
-        raise GuardError(f"{where} needs `secret` or `secret_file`, one of the two")
-    if "secret" in fields:
-        secret = str(fields["secret"])
-    else:
-        try:
-            file = path.parent / str(fields["secret_file"])
-            secret = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise GuardError(
-                f"{where}: its secret file cannot be read ({type(error).__name__})"
-            ) from None
-    if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable():
-        raise GuardError(
-            f"{where}: the secret must have {_SHORTEST} printable ascii characters or more"
-        )
-    return secret

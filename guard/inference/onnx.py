@@ -8,9 +8,7 @@ it between check and use.
 from __future__ import annotations
 
 import hashlib
-import re
-import zlib
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -31,12 +29,7 @@ from guard.core.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
 MANIFEST: Final = "manifest.json"
-HASHED: Final = 768
-"""Signed counts of a hashed text."""
-_WORD: Final = re.compile(r"\w+")
 CLASSES: Final = 2
 """Least number of classes of a classifier."""
 # On Linux and macOS the environment switches telemetry off before the import (guard/__init__.py);
@@ -45,7 +38,7 @@ ort.disable_telemetry_events()
 
 _TOLERANCE: Final = 1e-5
 """A sum of 200 float32 leaf values may leave [0, 1] by a rounding; more than this is an error."""
-_REMEDY: Final = "restore the artefact as shipped, or train it again and review the new manifest"
+_REMEDY: Final = "restore it as shipped or added, or make it again and review the new manifest"
 
 
 class ManifestEntry(BaseModel):
@@ -157,60 +150,6 @@ class OnnxModel:
         return tuple(min(max(one, 0.0), 1.0) for one in found)
 
 
-def hashed(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return words and word pairs of each text hashed to 768 signed counts, unit length."""
-    rows = np.zeros((len(texts), HASHED))
-    for row, text in zip(rows, texts, strict=True):
-        words = _WORD.findall(text.casefold())
-        for token in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
-            code = zlib.crc32(token.encode("utf-8", "surrogatepass"))
-            row[code % HASHED] += 1.0 if code & 0x80000000 else -1.0
-    found: NDArray[np.float64] = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9)
-    return found
-
-
-class TextModel:
-    """A model of texts that an operator has added.
-
-    It takes hashed words (n x 768, :func:`hashed`) or
-    strings (n); its first output, or the one named ``probability``, is one number per text.
-
-    Raises:
-        ModelError: it cannot be loaded, or takes something else.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self.digest = hashlib.sha256(content).hexdigest()
-        try:
-            self._session = onnx_session(content)
-            self._input = self._session.get_inputs()[0]
-            names = [one.name for one in self._session.get_outputs()]
-        except Exception as error:
-            raise ModelError(
-                f"the model of texts cannot be loaded ({type(error).__name__})"
-            ) from error
-        self._output = "probability" if "probability" in names else names[0]
-        self._takes_text = self._input.type == "tensor(string)"
-        if not self._takes_text and list(self._input.shape)[1:] != [HASHED]:
-            raise ModelError(f"a model of texts takes strings, or {HASHED} hashed words")
-
-    def probabilities(self, texts: Sequence[str]) -> list[float]:
-        """Return the probability that each text is poisoned.
-
-        Raises:
-            ModelError: the model failed, or answered something else.
-        """
-        rows = np.array(list(texts)) if self._takes_text else hashed(texts).astype(np.float32)
-        try:
-            [answer] = self._session.run([self._output], {self._input.name: rows})
-            found = np.asarray(answer, dtype=float).reshape(len(texts))
-        except Exception as error:
-            raise ModelError(f"the model of texts failed ({type(error).__name__})") from error
-        if not ((found >= -_TOLERANCE) & (found <= 1 + _TOLERANCE)).all():
-            raise ModelError("the model of texts answered no probabilities")
-        return [float(value) for value in np.clip(found, 0.0, 1.0)]
-
-
 def load_models(directory: Path) -> dict[str, OnnxModel]:
     """Return every model of a models directory, verified against its manifest.
 
@@ -228,9 +167,9 @@ def load_models(directory: Path) -> dict[str, OnnxModel]:
 
 
 def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
-    content = _verified(directory, entry.file, entry.sha256)
+    content = verified(directory, entry.file, entry.sha256)
     try:
-        card = _Card.model_validate_json(_verified(directory, entry.card, entry.card_sha256))
+        card = _Card.model_validate_json(verified(directory, entry.card, entry.card_sha256))
     except ValidationError as error:
         raise ModelError(
             f"the card of model `{name}` does not fit the format, {_REMEDY}"
@@ -244,7 +183,12 @@ def _load(directory: Path, name: str, entry: ManifestEntry) -> OnnxModel:
     return model
 
 
-def _verified(directory: Path, file: str, expected: str) -> bytes:
+def verified(directory: Path, file: str, expected: str) -> bytes:
+    """Return the bytes of a file that has the expected digest.
+
+    Raises:
+        ModelError: it cannot be read, or is another one.
+    """
     content = _read(directory, file)
     actual = hashlib.sha256(content).hexdigest()
     if actual != expected:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from guard.core.errors import InputError, ModelError
 from guard.core.json_values import strings_in_order
 from guard.core.model import Finding, Json
 from guard.core.policy import INJECTION, TOO_LARGE
-from guard.inference.onnx import onnx_session
+from guard.inference.onnx import onnx_session, verified
 from guard.policy.detector_manifest import (
     MANIFEST,
     NAME,
@@ -101,6 +101,15 @@ class TextClassifier:
         detail = f"the text gives a model instructions ({self.name}: {score:.2f})"
         return Finding(self.name, INJECTION, score, detail)
 
+    def probabilities(self, texts: Sequence[str]) -> list[float]:
+        """Return the score of each text, 1 for one that is too long.
+
+        Raises:
+            ModelError: the classifier cannot be used or failed.
+        """
+        scores = map(self.score, texts)
+        return [1.0 if score is None else score for score in scores]
+
     def score(self, text: str) -> float | None:
         """Return the highest probability over the windows of a text; None: too many windows.
 
@@ -142,7 +151,10 @@ class TextClassifier:
         return found
 
     def _load(self) -> tuple[Any, Any]:
-        content = {file: self._verified(file) for file in (MODEL, TOKENIZER)}
+        content = {
+            file: verified(self._folder, file, self.entry.files.get(file, ""))
+            for file in (MODEL, TOKENIZER)
+        }
         try:
             tokenizer = import_module("tokenizers").Tokenizer.from_buffer(content[TOKENIZER])
             tokenizer.no_padding()
@@ -160,15 +172,6 @@ class TextClassifier:
             if one.name not in _INPUTS or one.type not in _INTEGERS:
                 raise self._error(f"takes the input `{one.name}`, not only {', '.join(_INPUTS)}")
         return tokenizer, session
-
-    def _verified(self, file: Literal["model.onnx", "tokenizer.json"]) -> bytes:
-        try:
-            content = (self._folder / file).read_bytes()
-        except OSError as error:
-            raise self._error(f"cannot read `{file}` ({type(error).__name__})") from error
-        if hashlib.sha256(content).hexdigest() != self.entry.files.get(file):
-            raise self._error(f"`{file}` differs from its pin in `{MANIFEST}`; add it again")
-        return content
 
     def _error(self, problem: str) -> ModelError:
         return ModelError(f"detector `{self.name}` {problem}")

@@ -35,10 +35,11 @@ PLACES: Final[tuple[KeyPath, ...]] = (
 Claude Code, by project."""
 URL_KEYS: Final = ("httpUrl", "url", "serverUrl")
 MAX_BYTES: Final = 4 * 1024 * 1024
-MAX_DEPTH: Final = 64
-_BLANK: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-_TEXT: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
-_OTHER: Final = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_TEXT: Final = r'"(?:[^"\\]|\\.)*"'
+_COMMENT: Final = re.compile(rf"(?P<text>{_TEXT})|\ufeff|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING: Final = re.compile(rf"(?P<text>{_TEXT})|,(?=\s*[\]}}])", re.DOTALL)
+_LETTER: Final = re.compile(r"[^\r\n]")
+_NAME: Final = re.compile(rf"[\s,]*({_TEXT})\s*:\s*", re.DOTALL)
 _HTTP: Final = frozenset({"http", "https"})
 
 
@@ -106,14 +107,18 @@ def _decoded(text: bytes) -> str:
 
 
 def _is_toml(text: str) -> bool:
-    start = _BLANK.match(text)
-    return not text[start.end() if start else 0 :].startswith("{")
+    return not _plain(text).lstrip().startswith("{")
 
 
 def _document(text: str) -> Json:
     """Return the values of a file."""
     if not _is_toml(text):
-        return _Scanner(text).document().value
+        try:
+            return json.loads(_plain(text), object_pairs_hook=_unique)
+        except json.JSONDecodeError as error:
+            raise GuardError(f"the configuration is not JSON at line {error.lineno}") from error
+        except (ValueError, RecursionError) as error:
+            raise GuardError(f"the configuration is not JSON: {error}") from error
     import tomllib
 
     try:
@@ -183,110 +188,59 @@ def _toml(text: str, changes: Sequence[Rewritten]) -> str:
 
 
 def _json(text: str, changes: Sequence[Rewritten]) -> str:
-    root = _Scanner(text).document()
+    plain = _plain(text)
     edits: list[tuple[int, int, str]] = []
     for change in changes:
-        node = root
+        start = 0
         for step in change.place:
-            node = node.members[step]
-        edits += _edits(node.members, change)
+            start = _members(plain, start)[step][0]
+        edits += _edits(_members(plain, start), change)
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
-def _edits(members: Mapping[str, _Node], change: Rewritten) -> Iterator[tuple[int, int, str]]:
+def _edits(
+    members: Mapping[str, tuple[int, int]], change: Rewritten
+) -> Iterator[tuple[int, int, str]]:
     if change.url:
-        node = members[next(key for key in URL_KEYS if key in members)]
-        yield node.start, node.end, json.dumps(change.url, ensure_ascii=False)
+        key = next(key for key in URL_KEYS if key in members)
+        yield *members[key], json.dumps(change.url, ensure_ascii=False)
         return
-    command = members["command"]
     arguments = json.dumps(list(change.command[1:]), ensure_ascii=False)
     first = json.dumps(change.command[0], ensure_ascii=False)
     if "args" in members:
-        yield members["args"].start, members["args"].end, arguments
+        yield *members["args"], arguments
     else:
         first += f', "args": {arguments}'
-    yield command.start, command.end, first
+    yield *members["command"], first
 
 
-@dataclass(slots=True)
-class _Node:
-    """A value with its place in the text."""
+def _plain(text: str) -> str:
+    """Return JSON of the same length, with spaces for comments and trailing commas.
 
-    start: int
-    end: int
-    value: Json
-    members: dict[str, _Node] = field(default_factory=dict)
-
-
-class _Scanner:
-    """Reads JSON with comments and trailing commas, and where each value stands.
-
-    No library that is kept up changes such a text in its place.
+    No library that is kept up changes a text with comments in its place.
     """
+    for extra in (_COMMENT, _TRAILING):
+        text = extra.sub(lambda found: found["text"] or _LETTER.sub(" ", found[0]), text)
+    return text
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
 
-    def document(self) -> _Node:
-        node = self._value(0)
-        self._blank()
-        if self._at != len(self._text):
-            raise self._error()
-        return node
+def _unique(members: list[tuple[str, Json]]) -> dict[str, Json]:
+    if len({name for name, _ in members}) < len(members):
+        raise ValueError("a member is there twice")
+    return dict(members)
 
-    def _error(self) -> GuardError:
-        line = self._text.count("\n", 0, self._at) + 1
-        return GuardError(f"the configuration is not JSON at line {line}")
 
-    def _blank(self) -> None:
-        found = _BLANK.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-
-    def _takes(self, character: str) -> bool:
-        self._blank()
-        taken = self._text.startswith(character, self._at)
-        self._at += taken
-        return taken
-
-    def _value(self, depth: int) -> _Node:
-        self._blank()
-        start = self._at
-        if depth > MAX_DEPTH:
-            raise self._error()
-        if self._takes("{"):
-            members = dict(self._members(depth))
-            return _Node(start, self._at, {k: n.value for k, n in members.items()}, members)
-        if self._takes("["):
-            items = list(self._items(depth))
-            return _Node(start, self._at, items)
-        found = _TEXT.match(self._text, start) or _OTHER.match(self._text, start)
-        if found is None:
-            raise self._error()
-        self._at = found.end()
-        try:
-            return _Node(start, self._at, json.loads(found[0]))
-        except ValueError as error:
-            raise self._error() from error
-
-    def _members(self, depth: int) -> Iterator[tuple[str, _Node]]:
-        seen: set[str] = set()
-        while not self._takes("}"):
-            key = self._value(MAX_DEPTH).value
-            if not isinstance(key, str) or key in seen or not self._takes(":"):
-                raise self._error()
-            seen.add(key)
-            yield key, self._value(depth + 1)
-            if not self._takes(",") and not self._text.startswith("}", self._at):
-                raise self._error()
-
-    def _items(self, depth: int) -> Iterator[Json]:
-        while not self._takes("]"):
-            yield self._value(depth + 1).value
-            if not self._takes(",") and not self._text.startswith("]", self._at):
-                raise self._error()
+def _members(plain: str, start: int) -> dict[str, tuple[int, int]]:
+    """Return the start and end of each value in the object that begins at a place."""
+    decoder = json.JSONDecoder()
+    found: dict[str, tuple[int, int]] = {}
+    at = plain.index("{", start) + 1
+    while (name := _NAME.match(plain, at)) is not None:
+        _, at = decoder.raw_decode(plain, name.end())
+        found[json.loads(name[1])] = name.end(), at
+    return found
 
 
 TIMEOUT: Final = 30

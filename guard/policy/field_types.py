@@ -121,12 +121,14 @@ def _message(item: Any, nested: dict[Location, type[BaseModel]]) -> str:
         return f"`{name}` must be {expected}{hint}"
     if kind in _TYPES:
         return f"`{name}` must be {_TYPES[kind]}"
-    plain: str = item["msg"]
+    plain = f": {item['msg'][:1].lower()}{item['msg'][1:]}"
     return f"`{name}`" + {
-        "too_short": " is empty; write at least one item or remove it",
+        "too_short": plain
+        if context.get("actual_length")
+        else " is empty; write at least one item or remove it",
         "string_pattern_mismatch": f" must match `{context.get('pattern')}`",
         "value_error": f": {context.get('error')}",
-    }.get(kind, f": {plain[:1].lower()}{plain[1:]}")
+    }.get(kind, plain)
 
 
 def _field(location: Location) -> str:

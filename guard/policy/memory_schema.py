@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import re2
@@ -57,32 +57,17 @@ class _Strict(BaseModel):
     model_config = OF_A_POLICY
 
 
-class ClassesEntry(_Strict):
-    """Permissions of one source type in each class.  Every pair must be written."""
-
-    L1: PermissionName
-    L2: PermissionName
-    L3: PermissionName
-    L4: PermissionName
-
-
-class SourcesEntry(_Strict):
-    """The matrix of source types and memory classes."""
-
-    user_input: ClassesEntry
-    model_inference: ClassesEntry
-    tool_result: ClassesEntry
-    self_edit: ClassesEntry
-
-
-DEFAULT_SOURCES: Final = SourcesEntry(
-    user_input=ClassesEntry(L1="token", L2="commit", L3="commit", L4="commit"),
-    model_inference=ClassesEntry(L1="token", L2="elevated", L3="commit", L4="commit"),
+Classes = Annotated[dict[ClassName, PermissionName], Field(min_length=4)]
+Sources = Annotated[dict[SourceType, Classes], Field(min_length=4)]
+"""The matrix of source types and memory classes.  Every pair must be written."""
+DEFAULT_SOURCES: Final[dict[SourceType, dict[ClassName, PermissionName]]] = {
+    SourceType.USER_INPUT: {"L1": "token", "L2": "commit", "L3": "commit", "L4": "commit"},
+    SourceType.MODEL_INFERENCE: {"L1": "token", "L2": "elevated", "L3": "commit", "L4": "commit"},
     # Text of others stays in the lowest class; with a destination, or over an item of a higher
     # class, it waits for a person.
-    tool_result=ClassesEntry(L1="refuse", L2="refuse", L3="token", L4="elevated"),
-    self_edit=ClassesEntry(L1="token", L2="token", L3="elevated", L4="commit"),
-)
+    SourceType.TOOL_RESULT: {"L1": "refuse", "L2": "refuse", "L3": "token", "L4": "elevated"},
+    SourceType.SELF_EDIT: {"L1": "token", "L2": "token", "L3": "elevated", "L4": "commit"},
+}
 
 
 class SecondLookEntry(_Strict):
@@ -475,7 +460,7 @@ class MemoryEntry(_Strict):
     tainted where its session has read untrusted text.
     """
 
-    sources: SourcesEntry = DEFAULT_SOURCES
+    sources: Sources = DEFAULT_SOURCES
     """Sources that may write each class; left out, the default matrix."""
     second_look: SecondLookEntry = SecondLookEntry()
     suspicious: tuple[Expression, ...] = ()
@@ -490,8 +475,6 @@ class MemoryEntry(_Strict):
 
 NESTED_MEMORY: Final[dict[tuple[str | int, ...], type[BaseModel]]] = {
     (SECTION,): MemoryEntry,
-    (SECTION, "sources"): SourcesEntry,
-    **{(SECTION, "sources", kind.value): ClassesEntry for kind in SourceType},
     (SECTION, "second_look"): SecondLookEntry,
     (SECTION, "limits"): LimitsEntry,
     (SECTION, "writes"): WriteEntry,
@@ -513,26 +496,25 @@ def declared_writes(
     memory: MemoryEntry | None, stores: Sequence[StoreEntry]
 ) -> Iterator[tuple[Place, _Write, str]]:
     """Yield where each write of a file is declared, the entry, and its store; empty for none."""
-    for index, entry in enumerate(memory.writes if memory is not None else ()):
-        yield (SECTION, "writes", index), entry, _explicit_store(entry)
-    for number, store in enumerate(stores):
-        for index, write in enumerate(store.writes):
-            yield (STORES, number, "writes", index), write, store.name
+    return _declared("writes", memory, stores)
 
 
 def declared_reads(
     memory: MemoryEntry | None, stores: Sequence[StoreEntry]
 ) -> Iterator[tuple[Place, _Read, str]]:
     """Yield where each read of a file is declared, the entry, and its store; empty for none."""
-    for index, entry in enumerate(memory.reads if memory is not None else ()):
-        yield (SECTION, "reads", index), entry, _explicit_store(entry)
+    return _declared("reads", memory, stores)
+
+
+def _declared(
+    kind: Literal["writes", "reads"], memory: MemoryEntry | None, stores: Sequence[StoreEntry]
+) -> Iterator[tuple[Place, Any, str]]:
+    for index, entry in enumerate(getattr(memory, kind, ())):
+        said = "store" in entry.model_fields_set
+        yield (SECTION, kind, index), entry, entry.store if said else ""
     for number, store in enumerate(stores):
-        for index, read in enumerate(store.reads):
-            yield (STORES, number, "reads", index), read, store.name
-
-
-def _explicit_store(entry: WriteEntry | ReadEntry) -> str:
-    return entry.store if "store" in entry.model_fields_set else ""
+        for index, entry in enumerate(getattr(store, kind)):
+            yield (STORES, number, kind, index), entry, store.name
 
 
 def compile_memory(
@@ -549,14 +531,13 @@ def compile_memory(
     if not entries:
         return None
     first = next(filter(states_settings, entries), entries[0])
-    sources = first.sources.model_dump()
     return made(
         MemoryPolicy,
         first,
         matrix={
-            (kind, target): Permission[sources[kind.value][target.name].upper()]
-            for kind in SourceType
-            for target in MemoryClass
+            (kind, MemoryClass[name]): Permission[permission.upper()]
+            for kind, row in first.sources.items()
+            for name, permission in row.items()
         },
         second_look={
             target: SecondLook(getattr(first.second_look, target.name)) for target in MemoryClass

@@ -68,6 +68,8 @@ _HANDLES: Final = _set(
     "attendees participant participants assignee iban wallet payee beneficiary dm thread"
 )
 _BODY: Final = _set("body text message content subject title html caption comment")
+RECEIVERS: Final = ("people", "places", "handles")
+"""Kinds of arguments that name who receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +91,22 @@ class Guess:
     tool: str
     suggested: Role | None
     """By its arguments, or else by its name."""
-    people: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    handles: tuple[str, ...] = ()
-    """Names of arguments: mail addresses, URLs or hosts, and other names of receivers."""
+    destinations: tuple[str, ...] = ()
+    """Names of arguments that name a receiver: addresses, URLs or hosts, and other names."""
     body: tuple[str, ...] = ()
     action: ActionName | None = None
     """Likely action, by its annotations and its name."""
 
-    @property
-    def destinations(self) -> tuple[str, ...]:
-        """Names of every argument that names a receiver."""
-        return (*self.people, *self.places, *self.handles)
-
 
 def guess(tool: ListedTool) -> Guess:
     """Return what a tool seems to do."""
-    words, action = _words(tool.name), suggested_action(tool.name, tool.annotations)
+    action = suggested_action(tool.name, tool.annotations)
     kinds = {name: argument_kind(name, schema) for name, schema in tool.properties.items()}
-    found = {
-        kind: tuple(name for name, its in kinds.items() if its == kind)
-        for kind in ("people", "places", "handles", "body")
-    }
-    if found["people"] or found["places"] or found["handles"]:
-        return Guess(
-            tool.name,
-            Role.SEND,
-            people=found["people"],
-            places=found["places"],
-            handles=found["handles"],
-            body=found["body"],
-            action=action or "send",
-        )
-    return Guess(tool.name, _suggested(words), action=action)
+    receivers = tuple(name for kind in RECEIVERS for name in kinds if kinds[name] == kind)
+    if not receivers:
+        return Guess(tool.name, _suggested(_words(tool.name)), action=action)
+    body = tuple(name for name in kinds if kinds[name] == "body")
+    return Guess(tool.name, Role.SEND, receivers, body, action or "send")
 
 
 def _suggested(words: frozenset[str]) -> Role | None:
@@ -233,6 +218,11 @@ _ACCOUNT: Final = """\
     negate: true
     effect: ask
     remedy: use the configured account, or ask the operator"""
+_UNSURE: Final = """\
+      # Asked about until you decide.  By names and arguments, and by nothing else, these may be so.
+      # Put under `tools:` what is; complete what has no role.  Of a send, no other argument says
+      # who receives, and these do (not whose account it is, or who sends)."""
+_OF_MEMORY: Final = frozenset({Role.RECALL, Role.LIST, Role.SAVE})
 _GATE: Final = """
 # These tools seem to keep memories: the memory gate stages what they save, besides the
 # question above.  The store is their server (docs/explanation/memory-gate.md).
@@ -261,21 +251,26 @@ def _account_rule(server: ProposedServer) -> str:
 def _memory(servers: Sequence[ProposedServer]) -> Iterator[str]:
     """Yield the memory gate for tools that seem to save; it restricts them and maps none."""
     guessed = [
-        (json.dumps([one.tool]), json.dumps(server.name), one.suggested)
+        (
+            one.suggested,
+            f"match: {json.dumps([one.tool])}, store: {json.dumps(server.name)}",
+            server,
+        )
         for server in servers
         for one in server.guesses
     ]
-    saves = [(tool, store) for tool, store, role in guessed if role is Role.SAVE]
-    stores = {store for _, store in saves}
+    saving = [server.name for role, _, server in guessed if role is Role.SAVE]
+    if not saving:
+        return
+    yield _GATE
+    for role, text, _ in guessed:
+        if role is Role.SAVE:
+            yield f"    - {{{text}, target: L3, fallback: L4}}"
     reads = [
-        f"    - {{match: {tool}, store: {store}}}"
-        for tool, store, role in guessed
-        if role in {Role.RECALL, Role.LIST} and store in stores
+        f"    - {{{text}}}"
+        for role, text, server in guessed
+        if role in {Role.RECALL, Role.LIST} and server.name in saving
     ]
-    if saves:
-        yield _GATE
-    for tool, store in saves:
-        yield f"    - match: {tool}\n      store: {store}\n      target: L3\n      fallback: L4"
     if reads:
         yield "\n".join(["  reads:", *reads])
 
@@ -390,44 +385,23 @@ def server_start(server: ProposedServer) -> str:
 
 def _mappings(guesses: Sequence[Guess], store: str) -> Iterator[str]:
     """Yield, as comments, what the tools of one server may be."""
-    unsure = "# Asked about until you decide.  By their"
-    sends = [one for one in guesses if one.suggested is Role.SEND]
-    if sends:
-        yield (
-            f"      {unsure} arguments, and by nothing else:\n"
-            f"      # {_MEANING[Role.SEND]}  Put one under `tools:` if no other argument of\n"
-            "      # it says who receives, and these do (not whose account it is, or who sends)."
+    alike: dict[str, list[str]] = {}
+    for one in guesses:
+        fields = {
+            "role": one.suggested,
+            "action": one.action,
+            "destinations": [argument_path(name) for name in one.destinations],
+            "body": [argument_path(name) for name in one.body],
+            "store": store if one.suggested in _OF_MEMORY else "",
+        }
+        lines = (
+            f"\n      #   {name}: {json.dumps(value)}" for name, value in fields.items() if value
         )
-    for one in sends:
-        yield (
-            f"      # - match: {json.dumps([one.tool])}\n"
-            "      #   role: send\n"
-            f"      #   action: {one.action}\n"
-            f"      #   destinations: {_paths(one.destinations)}"
-        )
-        if one.body:
-            yield f"      #   body: {_paths(one.body)}"
-    for role in (Role.RETRIEVE, Role.RECALL, Role.LIST, Role.SAVE, Role.OTHER):
-        for action in dict.fromkeys(one.action for one in guesses if one.suggested is role):
-            same = [g.tool for g in guesses if g.suggested is role and g.action == action]
-            yield (
-                f"      {unsure} names, and by nothing else:\n"
-                f"      # {_MEANING[role]}  If that is so, put this under `tools:`.\n"
-                f"      # - match: {json.dumps(same)}\n"
-                f"      #   role: {role.value}"
-            )
-            if role in {Role.RECALL, Role.LIST, Role.SAVE}:
-                yield f"      #   store: {json.dumps(store)}"
-            if action is not None:
-                yield f"      #   action: {action}"
-    unclear = [
-        f"      #   {one.tool}{f'  (action: {one.action})' if one.action else ''}"
-        for one in guesses
-        if one.suggested is None
-    ]
-    if unclear:
-        yield "      # Asked about, whatever their names say.  Map them, or leave them so:"
-        yield from unclear
+        alike.setdefault("".join(lines), []).append(one.tool)
+    if alike:
+        yield _UNSURE
+    for text, tools in alike.items():
+        yield f"      # - match: {json.dumps(tools)}{text}"
 
 
 def _paths(names: Sequence[str]) -> str:
@@ -440,16 +414,6 @@ def argument_path(name: str, parent: str = "$") -> str:
         return f"{parent}.{name}"
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"{parent}['{escaped}']"
-
-
-_MEANING: Final = {
-    Role.RECALL: "Reads memory: what is sent afterwards may have come from there.",
-    Role.LIST: "Reads all of memory.",
-    Role.SAVE: "Writes memory, which later sessions act on.",
-    Role.SEND: "Lets data out.  The arguments named here are the receivers.",
-    Role.RETRIEVE: "Reads from somewhere; what it returns counts as untrusted.",
-    Role.OTHER: "Neither.",
-}
 
 
 _SUITE: Final = """\

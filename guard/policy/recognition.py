@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from guard.core.model import READING, Json, Role
 from guard.policy.inheritance import load_file
 from guard.policy.proposal import (
+    RECEIVERS,
     Guess,
     ListedTool,
     ProposedServer,
@@ -35,7 +36,7 @@ from guard.policy.proposal import (
 from guard.settings import BUILTIN, builtin_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.mappings import PathQuery
     from guard.policy.client_config import ConfiguredServer
@@ -79,7 +80,6 @@ _PYPI_NAME: Final = re.compile(
 _IMAGE: Final = re.compile(
     r"([a-z0-9._/-]+(?::\d+/[a-z0-9._/-]+)?)(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
 )
-_RECEIVERS: Final = frozenset({"people", "places", "handles"})
 _IDS: Final = re.compile(r"(^|_)ids?$|[a-z]I[Dd]s?$|(?i:callback|webhook)")
 """Names of arguments that hold an id, or that call back."""
 
@@ -210,10 +210,8 @@ def profiles_of(server: ConfiguredServer) -> tuple[str, ...]:
 
 
 def _is(known: RecognisedEntry, start: Launch | None, url: str) -> bool:
-    if start is None:
-        return any(_reaches(url, one) for one in known.urls)
-    if start.kind == "urls":
-        return any(_reaches(start.name, one) for one in known.urls)
+    if start is None or start.kind == "urls":
+        return any(_reaches(start.name if start else url, one) for one in known.urls)
     names: tuple[str, ...] = getattr(known, start.kind)
     return start.name in names
 
@@ -232,11 +230,8 @@ def shipped_profiles() -> dict[str, PolicyDocument]:
     return {name: load_file(Path(BUILTIN + name)).content for name in builtin_policies()}
 
 
-def known_tools(profiles: Sequence[str]) -> Iterator[ToolEntry]:
-    """Yield what some profiles say of tools, and of requests of the protocol."""
-    for profile in profiles:
-        name = profile.removeprefix(BUILTIN).partition("@")[0]
-        yield from (entry for _, entry in shipped_profiles()[name].mappings())
+def _profile(reference: str) -> PolicyDocument:
+    return shipped_profiles()[reference.removeprefix(BUILTIN).partition("@")[0]]
 
 
 def doubt(entry: ToolEntry, tool: ListedTool, known: frozenset[str] = frozenset()) -> str:
@@ -268,7 +263,7 @@ def _receiving(role: Role, tool: ListedTool) -> set[str]:
     """Return the arguments of a tool that can name who receives."""
     schemas = tool.properties.items()
     if role is Role.SEND:
-        return {name for name, schema in schemas if argument_kind(name, schema) in _RECEIVERS}
+        return {name for name, schema in schemas if argument_kind(name, schema) in RECEIVERS}
     return {name for name, schema in schemas if is_addressed(name, schema)}
 
 
@@ -316,10 +311,12 @@ def proposed(
         profiles: what its user says it is; else what it is recognised as.
     """
     found = tuple(profiles_of(server) if profiles is None else profiles)
-    reviewed = [one for one in map(_recognition, found) if one is not None]
+    contents = [_profile(one) for one in found]
+    reviewed = [one.recognised_by for one in contents if one.recognised_by is not None]
     account = next((one.account for one in reviewed if one.account is not None), None)
     own = server.environment.get(account.variable, "").strip() if account is not None else ""
-    entries, accepts = list(known_tools(found)), {n for one in reviewed for n in one.accepts}
+    entries = [entry for content in contents for _, entry in content.mappings()]
+    accepts = {name for one in reviewed for name in one.accepts}
     annotated = any(one.read_only for one in reviewed)
     pinned: list[ListedTool] = []
     guesses: list[Guess] = []
@@ -358,11 +355,6 @@ def proposed(
         dropped,
         (account.argument, own, tuple(accounts)) if account and own else None,
     )
-
-
-def _recognition(profile: str) -> RecognisedEntry | None:
-    name = profile.removeprefix(BUILTIN).partition("@")[0]
-    return shipped_profiles()[name].recognised_by
 
 
 def _problem(

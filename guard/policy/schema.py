@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -68,17 +67,6 @@ def _listed(value: Json) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _day(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
-
-
-def _end_of(day: str) -> float:
-    """Return the seconds since the epoch at which a day ends (UTC)."""
-    return (datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp()
-
-
-DayText = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_day)]
 BuiltinText = Annotated[str, Field(pattern=r"^builtin:[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,5})?$")]
 BuiltinTexts = Annotated[
     tuple[BuiltinText, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
@@ -328,29 +316,30 @@ class EgressEntry(_Strict):
     """Hosts whose TLS is not opened; each tunnel to one is a single ``http.connect`` call."""
 
 
-class AllowedEntry(_Strict):
-    """A destination outside that may receive data until a day."""
-
-    to: AllowedText
-    """Destination, as in a plain entry."""
-    until: DayText
-    """The last day, ``2027-01-31`` (UTC); from the next on it is external again."""
+class _Until(_Strict):
+    until: date
+    """The last day, ``2027-01-31`` (UTC); from the next on the entry has no effect."""
 
     @property
     def ends(self) -> float:
         """Seconds since the epoch at which it ends."""
-        return _end_of(self.until)
+        return datetime.combine(self.until + timedelta(days=1), time(), UTC).timestamp()
 
 
-class EstablishedEntry(_Strict):
+class AllowedEntry(_Until):
+    """A destination outside that may receive data until a day."""
+
+    to: AllowedText
+    """Destination, as in a plain entry."""
+
+
+class EstablishedEntry(_Until):
     """A receiver to whom one principal may send again with one tool, until a day."""
 
     to: AllowedText
     """One receiver: a mailbox, or a URL with its path."""
     tool: Annotated[str, Field(min_length=1, max_length=256)]
     principal: Annotated[str, Field(min_length=1, max_length=256)]
-    until: DayText
-    """The last day, ``2027-01-31`` (UTC)."""
 
     @field_validator("to")
     @classmethod
@@ -361,14 +350,12 @@ class EstablishedEntry(_Strict):
             )
         return to
 
-    @property
-    def ends(self) -> float:
-        """Seconds since the epoch at which it ends."""
-        return _end_of(self.until)
 
+class DirectoryEntry(_Until):
+    """A part of a mapped tool's results that is a directory until a day, besides its `fields`.
 
-class DirectoryEntry(_Strict):
-    """A part of a mapped tool's results that is a directory until a day, besides its `fields`."""
+    What it said before keeps its label.
+    """
 
     tool: Annotated[str, Field(min_length=1, max_length=256)]
     """The very name of a tool that a mapping claims, and no server's own."""
@@ -376,13 +363,6 @@ class DirectoryEntry(_Strict):
     """Location, as in `fields`; only its owner writes what stands there."""
     writer: Literal["owner"] | None = None
     """``owner`` states that nobody else can cause an entry; without it the entry has no effect."""
-    until: DayText
-    """The last day, ``2027-01-31`` (UTC); what it said before keeps its label."""
-
-    @property
-    def ends(self) -> float:
-        """Seconds since the epoch at which it ends."""
-        return _end_of(self.until)
 
 
 class IdentityEntry(_Strict):

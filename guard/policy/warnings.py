@@ -40,12 +40,8 @@ _FETCHES: Final = re.compile(
 """Words in the name of a tool that opens the page it is given."""
 _RECORDED: Final = frozenset({Rung.REPLY, Rung.REMEMBERED, Rung.CLAIMED, Rung.TAINTED})
 """Rungs of values that some result or memory has told."""
-_NOTES: Final = frozenset({"id", "effect", "remedy", "description"})
-"""Fields that do not say which calls a rule is about."""
 _NEAR: Final = 0.8
 """Similarity of two names, of 1, from which one may be a slip for the other."""
-_FILTERS: Final = frozenset({"roles", "tools", "mapped", "status", "rungs"})
-"""Fields that keep calls out; without one, or with more values, a rule is about more calls."""
 
 
 def warnings(
@@ -313,15 +309,15 @@ def _unrecorded(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
 
 def _idle_rules(files: Sequence[PolicyFile]) -> Iterator[PolicyProblem]:
     """Yield rules and mappings without an effect."""
-    rules = [(file, rule) for file in files for rule in file.rules]
+    rules = [rule for file in files for rule in file.rules]
     patterns = [one for _, _, entry in tools_of(files) for one in entry.match]
     pins = {name for file in files for server in file.content.servers for name in server.pins or {}}
     for file in own_files(files):
         for index, rule in enumerate(file.rules):
-            for message in (*_unmatched(rule, patterns, pins), *_shadowed(rule, file, rules)):
+            for message in _unmatched(rule, patterns, pins):
                 yield file.problem(("rules", index), message, rule.id)
         if rules and file.content.mode is not Mode.MONITOR:
-            yield from _never_allowed(file, [rule for _, rule in rules])
+            yield from _never_allowed(file, rules)
 
 
 def _unmatched(rule: RuleConfig, patterns: Sequence[ToolPattern], pins: set[str]) -> Iterator[str]:
@@ -338,43 +334,6 @@ def _unmatched(rule: RuleConfig, patterns: Sequence[ToolPattern], pins: set[str]
         # A rule may name tools before they are there; a near name is a slip.
         if hint or (len(idle) == len(given) and pattern is idle[0]):
             yield f"no mapped or pinned tool is called `{pattern.text}`{hint}"
-
-
-def _shadowed(
-    rule: RuleConfig, file: PolicyFile, rules: Sequence[tuple[PolicyFile, RuleConfig]]
-) -> Iterator[str]:
-    """Yield the rule that is about the same calls with a stricter effect, or the same one."""
-    before = True
-    for other_file, other in rules:
-        if other is rule:
-            before = False
-        elif (other.effect > rule.effect or (other.effect is rule.effect and before)) and (
-            _is_wider(other, rule)
-        ):
-            place = f" in `{other_file.source.path}`" if other_file is not file else ""
-            yield (
-                f"`{other.id}`{place} is about the same calls with effect "
-                f"`{other.effect.label}`, so this rule never decides; remove it or narrow the other"
-            )
-            return
-
-
-def _is_wider(rule: RuleConfig, other: RuleConfig) -> bool:
-    """Return whether a restricting rule is surely about every call that another is about."""
-    if type(rule) is not type(other) or rule.effect is Action.ALLOW:
-        return False
-    for name in type(rule).model_fields.keys() - _NOTES:
-        mine, theirs = getattr(rule, name), getattr(other, name)
-        if mine == theirs or (name in _FILTERS and mine is None):
-            continue
-        if name not in _FILTERS or theirs is None or name == "mapped":
-            return False
-        if name == "tools":
-            if not all(any(one.covers(each) for one in mine) for each in theirs):
-                return False
-        elif not set(theirs) <= set(mine):
-            return False
-    return True
 
 
 def _never_allowed(file: PolicyFile, rules: Sequence[RuleConfig]) -> Iterator[PolicyProblem]:

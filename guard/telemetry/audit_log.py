@@ -324,15 +324,6 @@ class AuditLogFile:
         }
 
 
-def open_audit_log(path: Path | None, *, signer: Signer | None = None) -> AuditLogFile | NoAuditLog:
-    """Return the audit log of a path, or one that drops its lines where there is none.
-
-    Raises:
-        AuditError: the file cannot be opened.
-    """
-    return NoAuditLog() if path is None else AuditLogFile(path, signer=signer)
-
-
 @bounded_cache(64)
 def masked_path(path: str) -> str:
     """Return an argument's path with all that the caller may have made up masked.

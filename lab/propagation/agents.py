@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from guard.core.labels import LabelLookup
 from guard.core.model import Identity, Integrity
 from guard.core.policy import StateLimits
-from guard.credentials.label_key import load_label_key
+from guard.credentials.label_key import load_key
 from guard.extensions.propagation.evidence import Tier
 from guard.operations.incidents import Given, IncidentOperator
 from guard.operations.labels import LabelOperator
@@ -233,7 +233,7 @@ async def live(
         scripts.append(world.play(number))
         progress("agents share a memory", 0.5 * (number + 1) / incidents)
     store = RedisSessionStore.at(rig.redis, timeout=60.0)
-    seal = Seal(load_label_key(rig.directory / "label.key"))
+    seal = Seal(load_key(rig.directory / "label.key", "label key"))
     trial = Trial(world, store, seal, [item for script in scripts for item in script.items()])
     try:
         for number, script in enumerate(scripts):

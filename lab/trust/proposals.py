@@ -14,7 +14,6 @@ from guard.core.model import Json, Role
 from guard.policy import load_policies, recognition
 from guard.policy.client_config import ConfiguredServer
 from guard.policy.proposal import ListedTool, policy_text
-from guard.settings import BUILTIN, builtin_policies
 from lab.trust.attacks import Attempt, Play, Step, acting
 
 if TYPE_CHECKING:
@@ -148,7 +147,8 @@ def _borrowed_names() -> list[str]:
     """Return names of tools that shipped profiles call harmless."""
     names = [
         pattern.text
-        for entry in recognition.known_tools(tuple(map(BUILTIN.__add__, builtin_policies())))
+        for content in recognition.shipped_profiles().values()
+        for _, entry in content.mappings()
         if entry.role in {Role.RETRIEVE, Role.OTHER}
         for pattern in entry.match
         if pattern.is_literal and "/" not in pattern.text and "." not in pattern.text

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guard.core.policy import StateLimits
-from guard.credentials.label_key import load_label_key
+from guard.credentials.label_key import load_key
 from guard.operations.labels import LabelOperator
 from guard.provenance.seal import Seal
 from guard.store.embedded import EmbeddedRedis
@@ -47,7 +47,7 @@ async def desk(redis, directory):
     """Yield what answers the requests in a Redis, under the label key of a directory."""
     store = RedisSessionStore.at(redis, timeout=SECONDS)
     try:
-        yield Desk(store, Seal(load_label_key(directory / "label.key")), StateLimits())
+        yield Desk(store, Seal(load_key(directory / "label.key", "label key")), StateLimits())
     finally:
         await store.aclose()
 

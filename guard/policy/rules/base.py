@@ -103,11 +103,6 @@ class PolicyOutline:
         """Roles that some mapping has."""
         return frozenset(mapping.role for mapping in self.mappings)
 
-    @property
-    def maps_every_tool(self) -> bool:
-        """True if a mapping claims every tool."""
-        return any(p.is_everything for mapping in self.mappings for p in mapping.patterns)
-
 
 OF_A_POLICY: Final = ConfigDict(
     extra="forbid",
@@ -311,13 +306,16 @@ class RuleConfig(BaseModel):
             for status in sorted(NEVER_ALLOWED & set(self.status)):
                 yield f"a destination that is `{status}` can never be allowed; remove it"
         if not self._can_match(outline):
-            yield f"the rule can never match: {self._why_never(outline)}"
+            yield (
+                "the rule can never match: no tool passes its `roles`, `tools` and `mapped`, with "
+                "`destinations` where it needs some; map one or remove the rule"
+            )
 
     def _can_match(self, outline: PolicyOutline) -> bool:
         unmapped = (
             self.mapped is not True
             and (self.roles is None or Role.OTHER in self.roles)
-            and not outline.maps_every_tool
+            and not any(p.is_everything for m in outline.mappings for p in m.patterns)
         )
         return unmapped or (
             self.mapped is not False and any(self._meets(m) for m in outline.mappings)
@@ -332,15 +330,3 @@ class RuleConfig(BaseModel):
                 or any(mine.overlaps(its) for mine in self.tools for its in mapping.patterns)
             )
         )
-
-    def _why_never(self, outline: PolicyOutline) -> str:
-        if self.mapped is False and outline.maps_every_tool:
-            return "a tool mapping claims every tool, so none is unmapped"
-        if self.mapped is False:
-            return "an unmapped tool has role `other`; remove `roles`"
-        if self.roles is not None and not outline.roles & set(self.roles):
-            names = ", ".join(f"`{role}`" for role in self.roles)
-            return f"no tool mapping has role {names}; map a tool to it or remove the rule"
-        if self.tools is not None:
-            return "no tool mapping with such a role claims a tool that `tools` names"
-        return "no tool mapping that it selects has `destinations`"

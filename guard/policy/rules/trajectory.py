@@ -90,8 +90,8 @@ class ScoreRule(RuleConfig):
     type: Literal["score"]
     model: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the model, e.g. ``prefix-13``."""
-    at_least: float
-    """In (0, 1]."""
+    at_least: Annotated[float, Field(gt=0, le=1)]
+    """Score from which the rule applies, in (0, 1]."""
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if the score reaches the threshold.
@@ -116,8 +116,3 @@ class ScoreRule(RuleConfig):
             return None
         detail = f"score {worst:.3f} of model {self.model} reaches {self.at_least}"
         return self.reason(CODE, detail, targets, score=worst, model=self.model)
-
-    def problems(self, outline: PolicyOutline) -> Iterable[str]:  # noqa: ARG002  (says nothing about mappings)
-        """Yield thresholds that no score or every score reaches, and rules that allow by score."""
-        if not 0.0 < self.at_least <= 1.0:
-            yield f"`at_least` is {self.at_least}, but scores lie between 0 and 1; e.g. 0.5"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -39,31 +38,18 @@ CALLS_LIMIT: Final = 128
 """Maximum number of calls that an answer holds open, or has as a whole."""
 
 
+@dataclass(frozen=True, slots=True)
 class AnswerEvent:
-    """One server-sent event of an answer.
+    """One server-sent event of an answer, without its document, which takes many times its text."""
 
-    Args:
-        raw: its bytes.
-        name: its type.
-        document: its data; None is the end mark.
-    """
-
-    __slots__ = ("_is_read", "kept", "name", "raw")
-
-    def __init__(self, raw: bytes, name: str, document: dict[str, Json] | None) -> None:
-        self.raw = raw
-        self.name = sys.intern(name)
-        self.kept = document
-        self._is_read = True
+    raw: bytes
+    name: str
+    """Its type."""
 
     @property
     def document(self) -> dict[str, Json] | None:
         """Its data; None is the end mark."""
-        return self.kept if self._is_read else _document_of(read_strictly(self.raw)[1])
-
-    def forget(self) -> None:
-        """Drop the document until its next use: it takes many times its text."""
-        self.kept, self._is_read = None, False
+        return _document_of(read_strictly(self.raw)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +94,10 @@ class AnswerReader(ABC):
         name, data = read_strictly(event)
         if not data:
             return [event]
-        arrived = AnswerEvent(event, name, _document_of(data))
+        document = _document_of(data)
         self.size += len(event)
-        self.held.append(arrived)
-        pieces = self.chunk(arrived)
-        if self.held:
-            arrived.forget()
-        return pieces
+        self.held.append(AnswerEvent(event, name))
+        return self.chunk(name, document)
 
     def is_plain_error(self, body: bytes, content: Json) -> bool:
         """Return whether the body of an error answer cannot carry a call.
@@ -131,8 +114,12 @@ class AnswerReader(ABC):
         return self.call_members.isdisjoint(key.casefold() for key in content)
 
     @abstractmethod
-    def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
+    def chunk(self, name: str, document: dict[str, Json] | None) -> Sequence[Piece]:
         """Return the pieces that are complete after an event, the last one of ``held``.
+
+        Args:
+            name: its type.
+            document: its data; None is the end mark.
 
         Raises:
             MessageError: it cannot be read one way only.

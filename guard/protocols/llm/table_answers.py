@@ -102,12 +102,11 @@ class TableAnswer(AnswerReader):
         self._notices: list[str | None] = []
         """Texts in place of the calls so far, None for those that were released."""
 
-    def chunk(self, event: AnswerEvent) -> Sequence[Piece]:
+    def chunk(self, name: str, document: dict[str, Json] | None) -> Sequence[Piece]:
         """Read one event."""
-        document = event.document
         if document is None:
             return self.end()
-        pieces = self.on_event(document, event)
+        pieces = self.on_event(document, name)
         if pieces is not None:
             return pieces
         if not self.open:
@@ -131,21 +130,21 @@ class TableAnswer(AnswerReader):
 
     # Events
 
-    def on_event(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
+    def on_event(self, document: dict[str, Json], name: str) -> Sequence[Piece] | None:
         """Read an event as the table says; return its pieces if it does not wait for others."""
         if "index" not in self.answer:
-            return [self._repeated(document, event, "")]
+            return [self._repeated(document, name, "")]
         kind = document.get("type")
         fields = self.table.event(kind)
-        if event.name not in {kind, "message"}:
+        if name not in {kind, "message"}:
             raise MessageError(CODE, "an event has two types")
         reject_lookalike_keys(document, self.answer["event"])
         if not self.answer["end_repeats"]:
             reject_unknown_members(document, self.answer["event"], "an event")
         if fields["do"] == "pass":
-            return self._pass(document, event)
+            return self._pass(document, name)
         if fields["do"] == "close":
-            return [self._close(document, event)]
+            return [self._close(document, name)]
         slot = (position(document.get(self.answer["index"])),)
         if fields["do"] in {"start", "finish"}:
             self._start_or_finish(slot, document, is_end=fields["do"] == "finish")
@@ -192,7 +191,7 @@ class TableAnswer(AnswerReader):
         elif self.open[slot].text(part) != text:
             raise MessageError(CODE, "a call has two different arguments")
 
-    def _pass(self, document: dict[str, Json], event: AnswerEvent) -> Sequence[Piece] | None:
+    def _pass(self, document: dict[str, Json], name: str) -> Sequence[Piece] | None:
         """Pass an event; judge the calls of an answer that it repeats."""
         if self.answer["unit"] in document:
             raise MessageError(CODE, "an event of this type has no unit")
@@ -203,23 +202,23 @@ class TableAnswer(AnswerReader):
             raise MessageError(CODE, "an answer must be an object and not end inside a call")
         if not self.answer["end_repeats"] and (whole.get(self.answer["root"]) or self._classes):
             raise MessageError(CODE, "a message must start empty, once")
-        return [self._repeated(document, event, self.answer["repeats"])]
+        return [self._repeated(document, name, self.answer["repeats"])]
 
-    def _repeated(self, document: dict[str, Json], event: AnswerEvent, member: str) -> Piece:
-        raw, name = self.release(), "" if event.name == "message" else event.name
+    def _repeated(self, document: dict[str, Json], name: str, member: str) -> Piece:
+        raw, name = self.release(), "" if name == "message" else name
 
         def render(changed: list[Json]) -> bytes:
             return render_event({**document, member: changed[0]} if member else changed[0], name)
 
         return self._whole([document[member] if member else document], raw, render)
 
-    def _close(self, document: dict[str, Json], event: AnswerEvent) -> bytes:
+    def _close(self, document: dict[str, Json], name: str) -> bytes:
         """Return the event with the reason for the end, true to the calls that were released."""
         if self.open or not isinstance(document.get("delta"), dict):
             raise MessageError(CODE, "the end of a message must be an object outside its calls")
         raw, changed = self.release(), copy.deepcopy(document)
         self._end_without_calls(changed["delta"], self._notices)
-        return raw if changed == document else render_event(changed, event.name)
+        return raw if changed == document else render_event(changed, name)
 
     def _end_without_calls(self, ended: dict[str, Json], notices: Sequence[str | None]) -> None:
         """Correct the reason for the end if no call was released."""
@@ -460,7 +459,7 @@ _OTHER: Final = {"delta": "message", "message": "delta"}
 class ChatAnswer(TableAnswer):
     """Reader of a completion or of its chunks."""
 
-    def on_event(self, document: dict[str, Json], event: AnswerEvent) -> None:
+    def on_event(self, document: dict[str, Json], name: str) -> None:
         """Read the fragments of a chunk."""
         for index, choice, fragments in self._choices(document, "delta"):
             if fragments and (index,) in self._classes:
@@ -544,7 +543,7 @@ class ChatAnswer(TableAnswer):
         units = {slot: self.assemble(call) for slot, call in calls.items()}
         done: set[int] = set()
         for event in events:
-            document = copy.deepcopy(event.document) or {}
+            document = event.document or {}
             for choice in document.get("choices") or ():
                 index = choice.get("index", 0)
                 if _replace_calls(choice, "delta", units, refused, is_first=index not in done):

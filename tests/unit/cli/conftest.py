@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from guard import cli
 from guard.core.model import Identity
-from guard.credentials.label_key import load_label_key
+from guard.credentials.label_key import load_key
 from guard.provenance.seal import Seal
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
@@ -33,7 +33,7 @@ def played(redis_server, redis_namespace, tmp_path, policy_from):
     def play(text, deed, **agent):
         async def once():
             store = RedisSessionStore.at(redis_server.url, timeout=60.0)
-            seal = Seal(load_label_key(tmp_path / "label.key"))
+            seal = Seal(load_key(tmp_path / "label.key", "label key"))
             guard = guard_on(store, policy_from(text), seal=seal)
             alice = Identity("alice", "one", tenant=redis_namespace)
             done = await deed(Agent(guard, alice, **agent))

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from guard.credentials.label_key import load_label_key
+from guard.credentials.label_key import load_key
 from guard.provenance.seal import Seal
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.continuity import ContinuityNote, ContinuityWatch
@@ -94,7 +94,7 @@ def look(server, key):
     async def once():
         client = RedisClient(parse_endpoint(server.url), timeout=60.0)
         try:
-            seal, note = Seal(load_label_key(key)), ContinuityNote(key, "redis")
+            seal, note = Seal(load_key(key, "label key")), ContinuityNote(key, "redis")
             birth = ContinuityWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)
             await birth.look(90 * DAY)
             return birth.incomplete_until

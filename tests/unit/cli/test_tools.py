@@ -7,7 +7,7 @@ import pytest
 
 from guard.core.declarations import ToolDefinition
 from guard.core.model import Identity
-from guard.credentials.label_key import load_label_key
+from guard.credentials.label_key import load_key
 from guard.memory.pins import Pins
 from guard.provenance.seal import Seal
 from guard.store.store import RedisSessionStore
@@ -18,7 +18,7 @@ WHERE = "tools.test:80/mcp"
 @pytest.fixture
 def listed(redis_server, redis_namespace, tmp_path):
     """Return a function that lists a tool as the guard does."""
-    pins = Pins(Seal(load_label_key(tmp_path / "label.key")))
+    pins = Pins(Seal(load_key(tmp_path / "label.key", "label key")))
     identity = Identity("p", "s", tenant=redis_namespace)
 
     async def note(description):

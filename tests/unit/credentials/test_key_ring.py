@@ -19,7 +19,7 @@ from guard.credentials.key_ring import (
     ring_path,
     rotate,
 )
-from guard.credentials.label_key import label_key_path, load_label_key
+from guard.credentials.label_key import label_key_path, load_key
 
 NOW = 1_700_000_000.0
 WHAT = "label key"
@@ -129,9 +129,9 @@ def test_a_ring_that_cannot_be_trusted_is_refused(path, how):
 def test_a_missing_key_is_made_private_and_stays(tmp_path):
     """Mode 0600, 32 random bytes, the same on the next start."""
     path = tmp_path / "state" / "label.key"
-    key = load_label_key(path)
+    key = load_key(path, "label key")
     assert (len(key), path.stat().st_mode & 0o777) == (32, 0o600)
-    assert load_label_key(path) == key
+    assert load_key(path, "label key") == key
     assert [p.name for p in path.parent.iterdir()] == ["label.key"]
 
 
@@ -139,7 +139,7 @@ def test_two_processes_that_start_at_once_use_one_key(tmp_path):
     """Whoever loses the race reads the winner's file."""
     path = tmp_path / "label.key"
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        keys = set(pool.map(lambda _: load_label_key(path), range(32)))
+        keys = set(pool.map(lambda _: load_key(path, "label key"), range(32)))
     assert len(keys) == 1
 
 
@@ -150,14 +150,14 @@ def test_a_key_that_is_shared_or_short_is_refused(tmp_path, mode, size, words):
     path.write_bytes(bytes(size))
     path.chmod(mode)
     with pytest.raises(GuardError, match=words):
-        load_label_key(path)
+        load_key(path, "label key")
 
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path):
     """A named file is used or nothing is."""
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(GuardError, match="cannot be used"):
-        load_label_key(tmp_path / "file" / "label.key")
+        load_key(tmp_path / "file" / "label.key", "label key")
 
 
 @pytest.fixture
@@ -174,8 +174,8 @@ def test_a_key_of_an_earlier_version_is_used_where_it_lies(home, monkeypatch, el
     if elsewhere:
         monkeypatch.setenv("XDG_STATE_HOME", str(home / "elsewhere"))
     earlier = home / ".local" / "state" / "agent-egress-guard" / "label.key"
-    key = load_label_key(earlier)
+    key = load_key(earlier, "label key")
 
-    assert load_label_key() == key
+    assert load_key(label_key_path(), "label key") == key
     assert label_key_path() == earlier
     assert not list(home.rglob("egress-guard"))

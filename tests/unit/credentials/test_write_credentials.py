@@ -22,7 +22,7 @@ SECRET = "secret = " + chr(34) + "0123456789" + chr(34)
         (f'header = "a"\nquery = "b"\n{SECRET}', "one of"),
         (f'client_certificate = "w.pem"\nheader = "a"\n{SECRET}', "stands alone"),
         ('client_certificate = "missing.pem"', "cannot be read"),
-        (f'host = "no port"\nheader = "a"\n{SECRET}', "HOST:PORT"),
+        (f'host = "no port"\nheader = "a"\n{SECRET}', "host"),
         ('header = "a"', "`secret` or `secret_file`"),
     ],
 )

@@ -90,6 +90,9 @@ async def test_each_window_of_a_text_is_classified(store, policy_from, source, p
 
     assert await codes(guard, " ".join(words)) == ["injection_in_result"]
     assert await codes(guard, "weather " * 100) == []
+    [classifier] = load_classifiers()
+    order, weather, long = classifier.probabilities(["obey", "weather", "weather " * 200])
+    assert weather < order < long == 1
     assert await codes(guard, "weather " * 200) == ["result_too_large"]
     assert await codes(guard, " " * 300_000) == ["result_too_large"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from guard.core.errors import ModelError
 from guard.core.model import Role
 from guard.core.trajectory import FEATURES_13, Trajectory
-from guard.inference.onnx import TextModel, hashed, load_models
+from guard.inference.onnx import load_models
 from guard.settings import models_directory
 
 SHIPPED = models_directory()
@@ -108,28 +108,3 @@ def test_a_runtime_that_can_send_knows_the_switch():
 
     assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
     assert b"events.data.microsoft.com" not in library or b"ORT_DISABLE_TELEMETRY" in library
-
-
-@pytest.mark.parametrize("wide", [768, 10])
-def test_a_model_of_texts_takes_hashed_words_or_nothing(wide):
-    """One that answers no probabilities is an error, as is one of another width."""
-    onnx = pytest.importorskip("onnx", reason="the lab is not installed")
-    from onnx import TensorProto, helper
-
-    node = helper.make_node("ReduceSum", ["text"], ["sum"], keepdims=1)
-    graph = helper.make_graph(
-        [node],
-        "sum",
-        [helper.make_tensor_value_info("text", TensorProto.FLOAT, [None, wide])],
-        [helper.make_tensor_value_info("sum", TensorProto.FLOAT, [1, 1])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
-    content = model.SerializeToString()
-    if wide != 768:
-        with pytest.raises(ModelError, match="768"):
-            TextModel(content)
-        return
-    negative = next(word for word in "abcdefgh" if hashed([word]).sum() < 0)
-    with pytest.raises(ModelError, match="no probabilities"):
-        TextModel(content).probabilities([negative])

@@ -222,7 +222,7 @@ from guard.protocols.messages import Message
 class BotAnswer(AnswerReader):
     call_members = frozenset({MEMBERS})
 
-    def chunk(self, event):
+    def chunk(self, name, document):
         return [self.release()]
 
     def end(self):

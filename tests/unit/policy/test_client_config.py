@@ -50,7 +50,7 @@ def test_the_shapes_of_the_clients_are_read(text):
         (b'{"other": 1}', "neither `mcpServers` nor `servers`"),
         (b'{"mcpServers": {"a": 1}}', "is not an object"),
         (b'{"mcpServers": {"a": {}}}', "neither a `url` nor a `command`"),
-        (b'{"mcpServers": {"a": {}}, "mcpServers": {}}', "not JSON at line 1"),
+        (b'{"mcpServers": {"a": {}}, "mcpServers": {}}', "not JSON: a member is there twice"),
         (b'{"mcpServers": {"a": {"url": "http://h/"} "b": 1}}', "not JSON at line 1"),
         (b'{\n"a": 1\n', "not JSON at line 3"),
         (b"plain words", "neither JSON nor TOML"),

@@ -36,13 +36,9 @@ HARMLESS = {
         ({"tools": "buy_*"}, "no mapped or pinned tool is called `buy_*`"),
         ({"role": "save"}, "no rule allows or asks about role `save`"),
         ({"domain": "'*.gmail.com'"}, "anybody can have a mailbox at `*.gmail.com`"),
-        ({"effect": "ask", "status": "external"}, "`second`: `outside` is about the same calls"),
-        ({"effect": "block", "status": "external, missing"}, "`outside`: `second` is about"),
-        # A precaution beside a name that is there, and rules about more or stricter.
+        # A precaution beside a name that is there.
         ({}, None),
         ({"tools": "send_email, buy_*"}, None),
-        ({"effect": "block", "status": "external"}, None),
-        ({"effect": "ask", "status": "external, internal"}, None),
     ],
 )
 def test_an_entry_without_an_effect_is_named(warnings, changed, said):

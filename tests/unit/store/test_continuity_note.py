@@ -7,7 +7,7 @@ import pytest
 from guard.core.errors import AuditError, GuardError
 from guard.provenance.store_continuity import LastSeen, Loss, StoreIdentity
 from guard.store.continuity import ContinuityCheck, ContinuityNote, ContinuityReport
-from guard.telemetry.audit_log import NoAuditLog, open_audit_log
+from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
 
 SEEN = LastSeen(bytes(range(16)), 7)
@@ -63,7 +63,7 @@ def metrics():
 @pytest.fixture
 def audit(tmp_path):
     """Return an audit log, and how to read its lines."""
-    log = open_audit_log(tmp_path / "audit.jsonl")
+    log = AuditLogFile(tmp_path / "audit.jsonl")
     yield log, lambda: [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
     log.close()
 

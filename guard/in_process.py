@@ -420,6 +420,26 @@ class Guard:
     def _approvals(self, tenant: str) -> LabelOperator:
         return LabelOperator(self.parts.store, self.parts.seal, self.parts.policy.limits, tenant)
 
+    async def authorize(
+        self,
+        tool: str,
+        arguments: Mapping[str, Json],
+        *,
+        session: str,
+        principal: str = "agent",
+        server: str = "",
+    ) -> Verdict:
+        """Judge a call of a session, see :meth:`Session.authorize`."""
+        run = self.session(session, principal=principal)
+        return await run.authorize(tool, arguments, server=server)
+
+    async def observe(
+        self, verdict: Verdict, result: object, *, is_error: bool = False
+    ) -> Released:
+        """Label what an allowed call brought, see :meth:`Session.observe`."""
+        run = Session(self, verdict._traced.call.identity)  # noqa: SLF001  (as there)
+        return await run.observe(verdict, result, is_error=is_error)
+
 
 class SyncSession:
     """A :class:`Session` whose methods wait."""

@@ -12,12 +12,13 @@ import base64
 import difflib
 import os
 import re
+import shlex
 import socket
 import tomllib
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -28,7 +29,12 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from guard.core.errors import InputError
 from guard.environment import inherited
@@ -49,13 +55,6 @@ _ROUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Issuer = Annotated[
-    str,
-    Field(
-        pattern=r"^(https://[^\s/?]+|http://(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?)(/[^\s?]*)?$"
-    ),
-]
-"""Such as ``https://login.example.com``; without TLS on this machine only."""
 
 
 class Durability(StrEnum):
@@ -174,12 +173,10 @@ class ListenerSettings(BaseSettings):
     """PEM file of authorities to trust upstream, besides the public ones."""
     model_api: list[str] = Field(default_factory=lambda: list(MODEL_APIS))
     """Hosts (``HOST`` or ``HOST:PORT``) whose requests are conversations with a model."""
-    authorization_server: list[Issuer] = Field(default_factory=list)
+    authorization_server: list[str] = Field(default_factory=list)
     """Issuers (``https://login.example.com``) at which clients of reverse listeners may log in,
     besides a listener's own server."""
-    upstream_proxy: Annotated[str | None, Field(pattern=r"^https?://(\S+@)?[^\s@/]+:[0-9]+/?$")] = (
-        None
-    )
+    upstream_proxy: str | None = None
     """``http://[user:secret@]host:port`` that forward listeners go through."""
 
 
@@ -197,7 +194,7 @@ class StateSettings(BaseSettings):
     :mod:`guard.credentials.client_authentication`."""
     write_credentials: Path | None = None
     """TOML file of the memory stores' write credentials, by listener."""
-    memory_checker: Annotated[str | None, Field(pattern=r"\S")] = None
+    memory_checker: str | None = None
     """Command that looks again at memory writes of classes whose second look is ``checker``."""
     decisions: Path | None = None
     """Unix socket on which ``guard stdio`` wrappers ask; its directory must be private."""
@@ -246,7 +243,7 @@ class ConsoleSettings(BaseSettings):
     """True if the console may write the policy files and commit them in their Git repository."""
     console_logs: list[Path] = Field(default_factory=list)
     """Audit logs of further guards, which its pages show as well."""
-    console_memory: list[Annotated[str, Field(pattern=r"^https?://")]] = Field(default_factory=list)
+    console_memory: list[str] = Field(default_factory=list)
     """URLs of the guard's listeners in front of memories, through which the console has repairs of
     incidents written."""
     console_memory_secret: Path | None = None
@@ -369,6 +366,39 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
             raise ValueError("the embedded redis has no replica; name yours with --redis URL")
         return value
 
+    @field_validator("authorization_server")
+    @classmethod
+    def _issuers(cls, value: list[str]) -> list[str]:
+        for text in value:
+            parts = urlsplit(text)
+            is_open = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
+            if not parts.hostname or (parts.scheme != "https" and not is_open) or parts.query:
+                raise ValueError(f"`{text}` is no issuer, for example https://login.example.com")
+        return value
+
+    @field_validator("upstream_proxy")
+    @classmethod
+    def _next_proxy(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://none.invalid:1")
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.port:
+            raise ValueError("the upstream proxy is not of the form http://host:port")
+        return value
+
+    @field_validator("memory_checker")
+    @classmethod
+    def _command(cls, value: str | None) -> str | None:
+        if value is not None and not shlex.split(value):
+            raise ValueError("the memory checker is a command with its arguments")
+        return value
+
+    @field_validator("console_memory")
+    @classmethod
+    def _memories(cls, value: list[str]) -> list[str]:
+        for one in value:
+            if not one.startswith(("http://", "https://")):
+                raise ValueError(f"`{one}` is not the URL of a listener, http://HOST:PORT/PATH")
+        return value
+
     @field_validator("body_limit", "held_limit", "record_limit", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
@@ -450,6 +480,20 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
     def console_host(self) -> str:
         """Name by which people reach the console."""
         return urlsplit(self.console_url).hostname or self.console_address[0]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: command line, environment, file (see :func:`load_settings`)."""
+        del dotenv_settings, file_secret_settings
+        file_settings = InitSettingsSource(settings_cls, _file_values)
+        return (init_settings, env_settings, file_settings)
 
 
 def state_directory() -> Path:
@@ -540,30 +584,32 @@ def _shipped(name: str) -> Path:
     raise FileNotFoundError(message)
 
 
+_file_values: dict[str, Any] = {}
+"""The values of the config file being loaded; only :func:`load_settings` writes it."""
+
+
 def load_settings(config: Path | None, **given: Any) -> Settings:
     """Return the settings from all sources; options that are None were not given.
 
     Raises:
         InputError: a value is wrong, with the setting's name and what is right.
     """
-    values: dict[str, Any] = {}
+    _file_values.clear()
     if config is not None:
         try:
-            values = tomllib.loads(config.read_text(encoding="utf-8"))
+            _file_values.update(tomllib.loads(config.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"config file `{config}` cannot be read: {error}") from error
-    # A variable counts before the file, and the command line before both.
-    variables = {name.upper() for name in os.environ}
-    values = {key: one for key, one in values.items() if f"GUARD_{key}".upper() not in variables}
-    values |= {key: value for key, value in given.items() if value not in (None, [])}
     try:
-        return Settings(**values)
+        return Settings(**{key: value for key, value in given.items() if value not in (None, [])})
     except ValidationError as error:
         details = "; ".join(
             f"setting `{'.'.join(map(str, e['loc']))}`: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors()
         )
         raise InputError(details) from error
+    finally:
+        _file_values.clear()
 
 
 def read_secret(path: Path) -> str:

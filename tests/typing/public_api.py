@@ -32,6 +32,7 @@ async def use() -> None:
             assert_type(refused.verdict, Verdict)
         await guard.approve(verdict.decision_id, remember=3600.0)
         assert_type(await guard.deny(verdict.decision_id), bool)
+        assert_type(await guard.authorize("tool", {}, session="s"), Verdict)
 
 
 def use_sync() -> None:

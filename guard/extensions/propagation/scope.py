@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
-THRESHOLD: Final = 0.75
-"""R from which on the paper repairs."""
 CUT_NODES: Final = 5_000
 """Reached nodes up to which the cut is worked out."""
 LISTED: Final = 10_000

@@ -66,8 +66,6 @@ class Flag(IntEnum):
     """It went to somebody who is neither internal nor on a list."""
     CUT = 2
     """A bound left marks or edges of it out."""
-    GATED = 4
-    """The memory gate committed it."""
 
 
 class Edge(NamedTuple):

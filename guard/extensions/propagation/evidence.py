@@ -69,16 +69,13 @@ class Kind(IntEnum):
     CITATION = 2
     RUN = 3
     RESEMBLANCE = 4
-    RECALL = 5
     DILUTED = 6
     """One of the others that leaves an item which was repaired or cleared; it is never stored."""
 
     @property
     def tier(self) -> Tier:
         """The tier of an edge that rests on it."""
-        if self in {Kind.RESEMBLANCE, Kind.DILUTED}:
-            return Tier.LIKELY
-        return Tier.EXPOSED if self is Kind.RECALL else Tier.CONFIRMED
+        return Tier.LIKELY if self in {Kind.RESEMBLANCE, Kind.DILUTED} else Tier.CONFIRMED
 
 
 @dataclass(slots=True)

@@ -102,7 +102,6 @@ WEIGHT: Final = {
     Kind.CITATION: 1.0,
     Kind.RUN: 1.0,
     Kind.RESEMBLANCE: 0.6,
-    Kind.RECALL: 0.0,
     Kind.DILUTED: 0.2,
 }
 """Share of the confidence in a node that an edge of each kind passes on."""

@@ -132,14 +132,10 @@ class Recording:
         """Return a query that looks the marks up as well."""
         self._skip = sum(len(lookup.fields) for lookup in query.values)
         tenant = self._call.call.identity.tenant
-        grouped: dict[str, tuple[LabelSet, list[tuple[str, bytes]]]] = {}
-        for mark in self._looked_up():
-            fingerprint = self._seal.fingerprint(mark)
-            area = index_of(tenant, fingerprint, self._ttl)
-            grouped.setdefault(area.part, (area, []))[1].append((mark, fingerprint + HELD))
-        self._asked = list(grouped.values())
+        self._asked = by_part(self._seal, tenant, self._ttl, self._looked_up())
         more = [
-            LabelLookup(area, tuple([name for _, name in asked])) for area, asked in self._asked
+            LabelLookup(area, tuple([one + HELD for _, one in asked]))
+            for area, asked in self._asked
         ]
         recalls = LabelLookup(self._session, (RECALLS,))
         return replace(query, values=(*query.values, recalls, *more), repeats=False)
@@ -165,9 +161,9 @@ class Recording:
         held: dict[str, list[Holder]] = {}
         found = iter(rest)
         for area, asked in self._asked:
-            for (mark, name), raw in zip(asked, found, strict=False):
+            for (mark, fingerprint), raw in zip(asked, found, strict=False):
                 if raw is not None:
-                    entries = entries_in(self._seal, area, name, raw)
+                    entries = entries_in(self._seal, area, fingerprint + HELD, raw)
                     held[mark] = [
                         one for one in holders_in(entries.bodies) if one.node != self._node
                     ]
@@ -245,7 +241,7 @@ class Recording:
             origin=(read.origin if read is not None else b"").ljust(12, b"\0"),
             root=read.call if read is not None else -1,
             root_tool=read.source if read is not None else "",
-            flags=flags | Flag.GATED * (classified.memory_write is not None),
+            flags=flags,
             edges=tuple(edges[:PARENTS]),
         )
         return known_by(event, self._seal, marks, values)
@@ -363,14 +359,21 @@ def index_writes(
     seal: Seal, tenant: str, ttl: int, entries: dict[str, Holder]
 ) -> Iterator[LabelWrite]:
     """Yield the writes that put holders of marks into the index, one per part of it."""
-    grouped: dict[str, tuple[LabelSet, list[tuple[bytes, bytes]]]] = {}
-    for mark, holder in entries.items():
+    for area, marks in by_part(seal, tenant, ttl, entries):
+        written = [holder_entry(seal, area, one, entries[mark]) for mark, one in marks]
+        yield LabelWrite(area, LabelWriteMode.APPEND, tuple(written))
+
+
+def by_part(
+    seal: Seal, tenant: str, ttl: int, marks: Iterable[str]
+) -> list[tuple[LabelSet, list[tuple[str, bytes]]]]:
+    """Return the parts of the index that some marks lie in, with the marks' fingerprints."""
+    grouped: dict[str, tuple[LabelSet, list[tuple[str, bytes]]]] = {}
+    for mark in marks:
         fingerprint = seal.fingerprint(mark)
         area = index_of(tenant, fingerprint, ttl)
-        _, written = grouped.setdefault(area.part, (area, []))
-        written.append(holder_entry(seal, area, fingerprint, holder))
-    for area, written in grouped.values():
-        yield LabelWrite(area, LabelWriteMode.APPEND, tuple(written))
+        grouped.setdefault(area.part, (area, []))[1].append((mark, fingerprint))
+    return list(grouped.values())
 
 
 def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[LabelWrite, ...]:

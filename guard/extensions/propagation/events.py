@@ -280,8 +280,7 @@ class Holder(NamedTuple):
     kept: int
     """Passages that it is remembered by."""
     more: bytes
-    """Additional bytes: for a passage, two bytes of each run around it; for a band, the
-    signature."""
+    """Additional bytes: for a passage, two bytes of each run around it."""
 
 
 def holder_entry(

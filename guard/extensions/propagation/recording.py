@@ -49,7 +49,6 @@ from guard.extensions.propagation.evidence import (
     Kind,
     Marks,
     ids_in,
-    likeness,
     marks_of,
     outside,
     values_asked,
@@ -71,8 +70,6 @@ if TYPE_CHECKING:
 
 COMMON: Final = 3
 """Items whose label is not untrusted from which on what they share says nothing."""
-ALIKE: Final = 0.35
-"""Share of equal MinHashes from which on two texts resemble each other."""
 PASSAGES: Final = 2
 """Five-word passages, and the share of the shorter text, from which on a text resembles another
 that no run of eight words joins it to."""
@@ -160,7 +157,6 @@ class Spread:
         yield from values_asked(marks.values)
         yield from (f"cite:{word}" for word in marks.ids)
         yield from marks.runs
-        yield from marks.bands
 
     def taken(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as it would be without the look-ups of the graph.
@@ -340,11 +336,6 @@ class Spread:
         for one, count in shared.items():
             if count >= PASSAGES and count >= SHARE * min(one.kept, len(self._marks.runs)):
                 yield one.node
-        signature = self._marks.signature
-        for band in self._marks.bands:
-            for one in self._shown(self._held.get(band, [])):
-                if likeness(one.more, signature) >= ALIKE:
-                    yield one.node
 
     def _index(self, values: list[str], *, is_known: bool) -> Iterator[LabelWrite]:
         """Yield the marks by which later texts find this item."""
@@ -356,9 +347,6 @@ class Spread:
         for passage, runs in marks.kept.items():
             prints = (run_print(self._seal, run) for run in runs)
             entries[passage] = one._replace(more=b"".join(prints))
-        signature = marks.signature
-        for band in marks.bands:
-            entries[band] = one._replace(more=signature)
         for word in _names(self._call):
             entries[f"cite:{word}"] = one._replace(kept=0)
         yield from index_writes(self._seal, self._call.call.identity.tenant, self._ttl, entries)

@@ -71,7 +71,7 @@ class PageRank(Selector):
 
     name: ClassVar[str] = "pagerank"
     parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
-        "damping": (DAMPING, 0.85, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95),
+        "damping": (DAMPING, *(percent / 100 for percent in range(1, 100))),
         "directed": (False, True),
         "weights": (True, False),
         "personalization": ("seeds", "inverse_degree", "uniform"),

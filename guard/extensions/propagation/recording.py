@@ -116,7 +116,7 @@ class Spread:
         self._marks = marks_of(texts, outside(policy.status_of))
         self._asked: list[tuple[LabelSet, list[tuple[str, bytes]]]] = []
         self._held: dict[str, list[Holder]] = {}
-        """Who holds each mark."""
+        """Holders of each mark."""
         self._session = label_sets(policy.limits).session(classified.call.identity)
         self._recalls = Recalls()
         """Items that the session has recalled before."""

@@ -248,7 +248,7 @@ def _document(ledger: Ledger, seen: Exposure | None) -> dict[str, Any]:
 
 
 def _show(ledger: Ledger, found: Sequence[tuple[str, Exposure | None]]) -> None:
-    columns = ("first", "floor", "capture", "margin", "immune", "certified", "flipped", "towards")
+    columns = ("first", "floor", "capture", "margin", "immune", "flipped", "towards")
     rows = []
     for text, seen in found:
         if seen is None:

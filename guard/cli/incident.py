@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,7 +16,6 @@ from guard.cli.running import minute, moment
 from guard.cli.terminal import show_table
 from guard.core.errors import InputError
 from guard.extensions.propagation.export import FORMATS
-from guard.extensions.propagation.repair import WINDOW
 
 _COLUMNS: Final = (
     *("node", "tier", "hops", "R", "what", "store", "tool", "call", "session", "when"),
@@ -181,7 +179,7 @@ def withdraw(api: AdminApi, incident: Id, act: Act) -> None:
 
 
 @app.command()
-@by_api(f"POST {ONE}/repair", f"POST {ONE}", records=True)
+@by_api(f"GET {ONE}/repair", f"POST {ONE}", records=True)
 def repair(
     api: AdminApi,
     incident: Id,
@@ -197,16 +195,6 @@ def repair(
     pick: Annotated[
         list[str] | None, typer.Option("--pick", help="ITEM=NODE: the text that a person chose.")
     ] = None,
-    window: Annotated[
-        int, typer.Option(min=1, help="Events without a follower, to offer a likely item.")
-    ] = WINDOW,
-    memory: Annotated[
-        str,
-        typer.Option(help="URL of the memory itself: texts that are not kept are read back there."),
-    ] = "",
-    listing: Annotated[
-        str, typer.Option(help="Its tool that lists items, and arguments: 'TOOL {\"limit\": 9}'.")
-    ] = "",
 ) -> None:
     """Show what each contained item can be restored to; with --server, write it.
 
@@ -214,8 +202,8 @@ def repair(
     withheld.
     """
     chosen = dict(_pair(one) for one in pick or ())
-    writing, held = api.writing(server, writer), _held(memory, listing)
-    found = api.post(f"{ONE}/repair", {"window": window, "held": held}, incident=incident)
+    writing = api.writing(server, writer)
+    found = api.get(f"{ONE}/repair", incident=incident)
     texts = found["texts"]
     for one in found["proposals"]:
         outcome = one["action"]
@@ -223,7 +211,7 @@ def repair(
             outcome = "repaired"
         elif server:
             given = {"item": one["item"], "pick": chosen.get(one["item"], ""), "server": server}
-            outcome = _repaired(writing, incident, {**given, "held": held})
+            outcome = _repaired(writing, incident, given)
         typer.echo(f"item {one['item']}: {outcome}; {one['why']}")
         typer.echo(f"  contained: {_excerpt(texts, one['contained'])}")
         if one["version"] is not None:
@@ -264,21 +252,6 @@ def _excerpt(texts: dict[str, Any], node: str) -> str:
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
 
 
-def _held(memory: str, listing: str) -> dict[str, Any] | None:
-    """Return what a memory holds; None where it is not to be asked."""
-    if bool(memory) != bool(listing):
-        raise InputError("--memory and --listing belong together")
-    if not memory:
-        return None
-    from guard.runtime.mcp_client.tool_listing import listed
-
-    tool, _, arguments = listing.partition(" ")
-    with given_input():
-        given = dict(json.loads(arguments or "{}"))
-    answer, names = asyncio.run(listed(memory, tool, given))
-    return {"answer": answer, "arguments": {tool: sorted(some) for tool, some in names.items()}}
-
-
 def _pair(text: str) -> tuple[str, str]:
     item, _, node = text.partition("=")
     with given_input():
@@ -293,7 +266,7 @@ def _pair(text: str) -> tuple[str, str]:
 def export(
     api: AdminApi,
     incident: Id,
-    form: Annotated[str, typer.Option("--format", help="json, csv, stix or graphml.")] = "json",
+    form: Annotated[str, typer.Option("--format", help="json or stix.")] = "json",
     out: Annotated[Path | None, typer.Option(help="File; left out, standard output.")] = None,
 ) -> None:
     """Write timeline, scope, actions and gaps as evidence; the JSON is signed.

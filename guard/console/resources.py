@@ -22,7 +22,6 @@ from starlette.routing import Route
 from guard.console.access import SignedIn
 from guard.console.routes import LARGE, Call, Page, Resource, acted, failure
 from guard.core.errors import AuditError, GuardError, InputError, StateError
-from guard.extensions.propagation.repair import WINDOW
 from guard.operations import approvals, memory
 from guard.operations.approvals import (
     ApprovalActions,
@@ -35,7 +34,6 @@ from guard.operations.deployment import Body, Deployment, Person, Role
 from guard.operations.incident_actions import (
     IncidentAct,
     IncidentActions,
-    MemoryAnswer,
     Opening,
     Repairs,
     Wanted,
@@ -243,14 +241,6 @@ class WantedBody(Body):
     id: str
 
 
-class ProposalsBody(Body):
-    """Options of a search for restorations."""
-
-    window: int = Field(default=WINDOW, ge=1)
-    """Events without a follower after which a likely item is offered."""
-    held: MemoryAnswer | None = None
-
-
 class ExportBody(Body):
     """Format of the evidence."""
 
@@ -306,12 +296,6 @@ class IncidentResources:
             Resource(
                 f"{one}/repair", "Restorations of the contained items.",
                 lambda call: self.actions.proposals(place_of(call)), view, template="repair",
-            ),
-            Resource(
-                f"{one}/repair", "Restorations, with the memory's own answer.",
-                lambda call: self.actions.proposals(
-                    place_of(call), call.body.held, call.body.window
-                ), view, ProposalsBody, longest=LARGE,
             ),
             Resource(
                 f"{one}/export", "Export evidence; its digest goes into the audit log.",

@@ -58,7 +58,7 @@ def candidate_of_call(
         texts = (content,)  # Without an entry all arguments are its text, numbers too.
     further = tuple(further_texts(call, mapping))
     problems += _size_problems(content, texts, limits, further)
-    digest = _digest(call.tool, content)
+    digest = content_digest(call.tool, content)
     return Candidate(
         id=call.id,
         identity=call.identity,
@@ -120,7 +120,7 @@ def _proposed(
         fallback=None,
         texts=texts,
         content=content,
-        digest=_digest("", content),
+        digest=content_digest("", content),
         text_digest=text_digest(texts),
         nonce=_one(mapping.nonce, update),
         token="",
@@ -138,12 +138,7 @@ def receipt_of(candidate: Candidate, policy: str) -> str:
 
 def text_digest(texts: Sequence[str]) -> str:
     """Return the digest of remembered texts alone, as a proposal and the write of it share it."""
-    return _digest("", canonical(list(texts)))
-
-
-def content_digest(tool: str, content: str) -> str:
-    """Return the digest that names a content: of the tool and what it is to remember."""
-    return _digest(tool, content)
+    return content_digest("", canonical(list(texts)))
 
 
 def canonical(value: Json) -> str:
@@ -151,7 +146,8 @@ def canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _digest(tool: str, content: str) -> str:
+def content_digest(tool: str, content: str) -> str:
+    """Return the digest that names a content: of the tool and what it is to remember."""
     text = f"{len(tool)}:{tool}{content}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -191,7 +187,7 @@ def _one(query: PathQuery | None, document: Json) -> str:
         return ""
     text = found[0] if len(found) == 1 and isinstance(found[0], str) else canonical(found)
     # A long key is told apart by its digest: it must neither collide nor fill the store.
-    return text if len(text) <= ID_LIMIT else _digest("key", text)
+    return text if len(text) <= ID_LIMIT else content_digest("key", text)
 
 
 def _structures(content: Json) -> Iterator[Json]:
@@ -247,10 +243,12 @@ class LabelledEvidence:
         if saved.prompted:
             kinds, label = frozenset({SourceType.USER_INPUT}), saved.label
         elif saved.label is Integrity.UNTRUSTED:
-            found = replace(
-                NO_EVIDENCE, types=READ_AND_WRITTEN, sources=tuple(sorted(saved.origins))
+            return replace(
+                NO_EVIDENCE,
+                types=READ_AND_WRITTEN,
+                sources=tuple(sorted(saved.origins)),
+                attested=saved.attested,
             )
-            return replace(found, attested=saved.attested)
         elif self._has_read(snapshot.session) or self._has_read(snapshot.principal):
             kinds, label = READ_AND_WRITTEN, Integrity.UNTRUSTED
         else:

@@ -5,7 +5,7 @@ domain) that items *endorse*, a one-sided CUSUM of the log-likelihood ratio of t
 how often an ordinary principal's items endorse one subject (``base_rate``), and how often a pushed
 one's do (``pushed_rate``).  Items that do not endorse the subject take evidence away, never below
 zero, so nobody can earn credit in advance.  State is bounded; what falls out is what has least
-evidence.
+evidence.  The arithmetic is in ``guard/store/scripts/drift.lua``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ from guard.provenance.actions import word_pattern
 from guard.values.finding import find_destinations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from guard.core.mappings import DriftSettings
 
@@ -39,16 +38,6 @@ _ENDORSING, _ACTING, _FUNCTION = (
 _TOKEN: Final = re.compile(r"[^\W_]+(?:[.&'\u2019+-][^\W_]+)*")
 _GENITIVE: Final = re.compile(r"['\u2019]s$")
 _SENTENCE: Final = re.compile(r"[.!?]\s+|\n+")
-
-
-@dataclass(frozen=True, slots=True)
-class DriftEvidence:
-    """The evidence that one principal's items push a subject."""
-
-    weight: float
-    """Log-likelihood ratio, never below zero."""
-    item: int
-    """Number of the item at which it was last brought up to date."""
 
 
 def endorsed(texts: Iterable[str]) -> frozenset[str]:
@@ -82,36 +71,3 @@ def steps(settings: DriftSettings) -> tuple[float, float]:
     """Return what an endorsing item adds, and what any other takes away."""
     gain = math.log(settings.pushed_rate / settings.base_rate)
     return gain, math.log((1 - settings.base_rate) / (1 - settings.pushed_rate))
-
-
-def update(
-    state: Mapping[str, DriftEvidence],
-    number: int,
-    subjects: frozenset[str],
-    settings: DriftSettings,
-) -> dict[str, DriftEvidence]:
-    """Return the evidence after one more committed item.
-
-    Args:
-        state: evidence by subject so far.
-        number: of the item, counted from one for each principal.
-        subjects: what the item endorses.
-        settings: the two rates.
-    """
-    gain, loss = steps(settings)
-    fresh: dict[str, DriftEvidence] = {}
-    for subject in state.keys() | subjects:
-        before = state.get(subject, DriftEvidence(0.0, number - 1))
-        endorses = subject in subjects
-        passed = number - before.item - (1 if endorses else 0)
-        weight = max(before.weight - loss * passed, 0.0) + (gain if endorses else 0.0)
-        if weight > 0:
-            fresh[subject] = DriftEvidence(weight, number)
-    kept = sorted(fresh, key=lambda subject: -fresh[subject].weight)[:SUBJECTS]
-    return {subject: fresh[subject] for subject in kept}
-
-
-def alarms(state: Mapping[str, DriftEvidence], settings: DriftSettings) -> tuple[str, ...]:
-    """Return the subjects whose evidence reaches the alarm, strongest first."""
-    hit = [subject for subject, evidence in state.items() if evidence.weight >= settings.alarm]
-    return tuple(sorted(hit, key=lambda subject: -state[subject].weight))

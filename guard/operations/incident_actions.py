@@ -20,22 +20,13 @@ from guard.core.errors import GuardError, InputError
 from guard.extensions.propagation.evidence import Tier
 from guard.extensions.propagation.export import (
     FORMATS,
-    as_csv,
-    as_graphml,
     as_json,
     as_stix,
     document_of,
     is_signed,
 )
 from guard.extensions.propagation.graph import SAVED
-from guard.extensions.propagation.repair import (
-    PICK,
-    RESTORED,
-    WINDOW,
-    Held,
-    Proposal,
-    proposal_document,
-)
+from guard.extensions.propagation.repair import PICK, RESTORED, Proposal, proposal_document
 from guard.extensions.propagation.scope import event_document, item_document
 from guard.operations.approvals import EVENT_INCIDENT
 from guard.operations.deployment import Body, Deployment, Person
@@ -66,18 +57,6 @@ WAIT_SECONDS: Final = 24 * 3600.0
 """Time for which an act waits for a second person."""
 
 
-class MemoryAnswer(Body):
-    """Answer of a memory, to read texts from it that the guard does not keep."""
-
-    answer: Any
-    arguments: dict[str, tuple[str, ...]]
-    """Argument names by tool."""
-
-    def held(self) -> Held:
-        """Return it in the form in which texts are read from it."""
-        return Held(self.answer, {tool: frozenset(some) for tool, some in self.arguments.items()})
-
-
 class IncidentAct(Body):
     """One act on an incident."""
 
@@ -93,8 +72,6 @@ class IncidentAct(Body):
     """Node of the text that a person chose; empty takes the proposed text."""
     server: str = ""
     """Listener for the write: one of those that the operator has named."""
-    held: MemoryAnswer | None = None
-    """Answer of the memory, if the text is not kept elsewhere."""
 
 
 class Opening(Given):
@@ -187,8 +164,6 @@ class IncidentActions:
         two = incident.two_people or await asyncio.to_thread(self.repairs.needs_two)
         if act.act not in LOOSENS or not two:
             return await self._do(place, act, person, person.name)
-        if act.held is not None:
-            raise InputError("an answer of a memory cannot wait for a second person")
         if person.realm in UNNAMED:
             raise InputError("the policy has two people for this, who sign in on a console by name")
         identifier, at = secrets.token_hex(8), self._deployment.now()
@@ -283,7 +258,7 @@ class IncidentActions:
         server = act.server or next(iter(self.repairs.servers), "")
         if server not in self.repairs.servers:
             raise GuardError("the console was not given this listener (`--console-memory URL`)")
-        found, texts = await operator.proposals(name, act.held.held() if act.held else None)
+        found, texts = await operator.proposals(name)
         one = next((one for one in found if one.item.hex() == act.item), None)
         if one is None:
             raise GuardError("this item is not contained; look at it again")
@@ -331,7 +306,7 @@ class IncidentActions:
         }
 
     async def exported(self, place: tuple[str, str], form: str = "json") -> str:
-        """Return the evidence of an incident: signed JSON, CSV, STIX or GraphML.
+        """Return the evidence of an incident: signed JSON or STIX.
 
         Raises:
             InputError: the format is unknown, or its package is missing.
@@ -341,13 +316,11 @@ class IncidentActions:
         operator = self.operator(place[0])
         incident = await operator.incident(place[1])
         graph, scope = await operator.scope(place[1])
-        if form == "graphml":
-            return await asyncio.to_thread(as_graphml, graph, scope)
         document = await asyncio.to_thread(document_of, graph, incident, scope)
         if form == "json":
             return as_json(self._deployment.seal, document)
         try:
-            return await asyncio.to_thread(as_csv if form == "csv" else as_stix, document)
+            return await asyncio.to_thread(as_stix, document)
         except ImportError as error:
             raise InputError("STIX needs the extra `incidents` (package stix2)") from error
 
@@ -370,19 +343,11 @@ class IncidentActions:
         _, scope = await operator.scope(place[1])
         return {"texts": _arguments(await operator.texts(scope))}
 
-    async def proposals(
-        self, place: tuple[str, str], held: MemoryAnswer | None = None, window: int = WINDOW
-    ) -> dict[str, Any]:
-        """Return the restorations of each contained item, as JSON values.
-
-        Args:
-            place: tenant and id of the incident.
-            held: answer of the memory, to read texts from it that are not kept.
-            window: events without a follower after which a likely item is offered.
-        """
+    async def proposals(self, place: tuple[str, str]) -> dict[str, Any]:
+        """Return the restorations of each contained item, as JSON values."""
         tenant, name = place
         operator = self.operator(tenant)
-        found, texts = await operator.proposals(name, held.held() if held else None)
+        found, texts = await operator.proposals(name)
         shown = {node: text for one in found for node, text in _texts_of(one, texts).items()}
         return {
             "tenant": tenant,
@@ -392,7 +357,7 @@ class IncidentActions:
             "repaired": sorted((await operator.incident(name)).repaired),
             "offered": [
                 {"node": event.node.hex(), "why": why}
-                for event, why in await operator.offered(name, window)
+                for event, why in await operator.offered(name)
             ],
             "wanted": await self.waiting(place),
             "servers": list(self.repairs.servers),
@@ -400,7 +365,7 @@ class IncidentActions:
 
 
 def _recorded(incident: str, act: IncidentAct) -> dict[str, Json]:
-    named = act.model_dump(mode="json", exclude={"held"})
+    named = act.model_dump(mode="json")
     return {"incident": incident, **{name: value for name, value in named.items() if value}}
 
 

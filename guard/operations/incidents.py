@@ -33,17 +33,13 @@ from guard.extensions.propagation.incident import (
 from guard.extensions.propagation.repair import (
     RESTORE,
     RESTORED,
-    WINDOW,
-    Held,
     Offer,
     Proposal,
-    is_quiet,
     is_restored,
     proposals,
-    read_back,
     whole_marks,
 )
-from guard.extensions.propagation.scope import THRESHOLD, Scope, scope_of, select, without_items
+from guard.extensions.propagation.scope import Scope, scope_of, select, without_items
 from guard.operations.containment import ContainmentChanges
 from guard.operations.deployment import Body, HexText
 from guard.provenance.label_sets import (
@@ -208,38 +204,27 @@ class IncidentOperator:
         """Return the texts of the items and sends of a scope, as far as they are kept."""
         return await self._texts(item.event for item in (*scope.items, *scope.sends))
 
-    async def _texts(self, events: Iterable[Event], held: Held | None = None) -> Texts:
-        """Return the texts of some saves: kept texts, staged ones, or those of the memory itself.
+    async def _texts(self, events: Iterable[Event]) -> Texts:
+        """Return the texts of some saves: kept texts, else staged ones.
 
         A staged text is not sealed, so it counts only if its digests are those of the save.
         """
-        by_node = {event.node: event for event in events}
-        wholes = {node: set(event.wholes) for node, event in by_node.items()}
+        wholes = {event.node: set(event.wholes) for event in events}
         kept = await read_texts(self._store, self._seal, self._tenant, set(wholes))
         left = wholes.keys() - kept.keys()
         staged = await read_staged(self._store, self._seal, self._tenant, left) if left else {}
         for node, (tool, arguments) in staged.items():
             if wholes[node] and whole_marks(self._seal, arguments) == wholes[node]:
                 kept[node] = tool, arguments
-        if held is not None:
-            left = wholes.keys() - kept.keys()
-            kept |= read_back(self._seal, (by_node[node] for node in left), held)
         return kept
 
-    async def proposals(
-        self, identifier: str, held: Held | None = None
-    ) -> tuple[list[Proposal], Texts]:
-        """Return the restorations of each contained item, and the known texts.
-
-        Args:
-            identifier: of the incident.
-            held: what the memory holds, to read back from it the texts that are not kept.
-        """
+    async def proposals(self, identifier: str) -> tuple[list[Proposal], Texts]:
+        """Return the restorations of each contained item, and the known texts."""
         graph, scope = await self.scope(identifier, exposed=True)
         nodes = {name[1:] for name in await self.contained()}
         contained = {item.reached.place for item in scope.items if item.event.node in nodes}
         events = map(graph.event, range(len(graph)))
-        texts = await self._texts((event for event in events if event.what in SAVED), held)
+        texts = await self._texts(event for event in events if event.what in SAVED)
         stores = {graph.event(place).store for place in contained}
         marks = {place_of(self._seal, store, "") for store in stores}
         return proposals(graph, contained, marks, set(texts)), texts
@@ -270,21 +255,16 @@ class IncidentOperator:
                     since[place] = min(at, since.get(place, at))
         return graph.diluted(since) if since else graph
 
-    async def offered(self, identifier: str, window: int = WINDOW) -> list[Offer]:
+    async def offered(self, identifier: str) -> list[Offer]:
         """Return the contained items that a person may let be recalled again, and why.
 
-        Looked at anew each time: items that nothing surely leads to any more, since others were
-        cleared or repaired; and likely ones from which, over the last events, nothing followed, so
-        that R (equation 5) is under the paper's threshold.
-
-        Args:
-            identifier: of the incident.
-            window: events that must have come since an item was contained.
+        Looked at anew each time: nothing surely leads to them any more, since others were cleared
+        or repaired.
         """
         incident = await self.incident(identifier)
         graph = await self.graph()
         roots = _places(graph, incident.roots)
-        before = {one.place: one for one in graph.reach(roots)}
+        before = {one.place: one.tier for one in graph.reach(roots)}
         graph = await self._diluted(graph)
         released = set(_places(graph, incident.released))
         now = {one.place: one.tier for one in graph.reach(set(roots) - released)}
@@ -294,11 +274,8 @@ class IncidentOperator:
             place = item.reached.place
             if item.event.node not in held or place in released or now.get(place) is Tier.CONFIRMED:
                 continue
-            was = before[place].tier
-            if was is Tier.CONFIRMED or place not in now:
+            if before[place] is Tier.CONFIRMED or place not in now:
                 found.append(Offer(item.event, "nothing of the incident surely leads to it now"))
-            elif item.priority < THRESHOLD and is_quiet(graph, place, incident, window):
-                found.append(Offer(item.event, f"likely, and nothing followed in {window} events"))
         return found
 
     # --- acting ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from guard.core.model import Integrity, Role, ToolCall
 from guard.core.policy import Action, Policy, Reason, Situation, Verdict, blocked_for, decide
 from guard.core.ports import Attempt
 from guard.core.trajectory import Snapshot
-from guard.extensions.propagation.live import Spread
+from guard.extensions.propagation.recording import Spread
 from guard.memory.pins import Pins, ToolOffers
 from guard.pipeline.call_reading import CallQuestion, classified_at, read_call
 from guard.pipeline.detection import NO_FINDINGS, Detection

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -51,9 +51,11 @@ from guard.core.model import (
     ToolCall,
     UserPrompt,
 )
-from guard.core.ports import Attempt, Completion, Detector, DetectorOnDemand
+from guard.core.ports import Attempt, Completion, Detector
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.detectors import declared_facts
+from guard.pipeline.classification import classify
+from guard.pipeline.detection import Detection
 from guard.provenance import label_sets
 from guard.provenance.approvals import GRANT_FIELD, Scope
 from guard.provenance.label_sets import (
@@ -190,10 +192,18 @@ class DescribedCall(DescribedEntry):
 class Judgement:
     """Verdict on a described call, with everything that led to it."""
 
+    sent: ToolCall
     call: TracedCall
+    """The call as it would go out."""
     snapshot: Snapshot
-    findings: tuple[Finding, ...]
+    """State before the call."""
+    detectors: tuple[Detector, ...]
     verdict: Verdict
+
+    def findings(self, policy: Policy) -> list[Finding]:
+        """Return what the detectors find in the call as it was sent."""
+        sent = classify(policy, self.sent)
+        return Detection(self.detectors, ErrorCounter()).findings(policy, sent, self.snapshot, [])
 
 
 def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCall) -> Judgement:
@@ -208,20 +218,20 @@ def judge(policy: Policy, detectors: Sequence[Detector], described: DescribedCal
     if unknown:
         raise ValueError(f"no detector declares the fact `{min(unknown)}`")
     # Stated last, so that what is described stands above what a detector says.
-    noted = [_noted(detector) for detector in (*detectors, _DescribedFacts(described.facts))]
+    every = (*detectors, _DescribedFacts(described.facts))
     staging = DescribedStaging(described.memory)
     guard = offline_guard(
         policy,
         store,
-        noted,
+        every,
         staging=staging,
         seal=SEAL,
         metrics=ErrorCounter(),
         ledger=DescribedLedger(),
     )
-    traced, verdict = asyncio.run(judge_alone(guard, tool_call(described.call)))
-    findings = tuple(finding for one in noted for finding in one.first)
-    return Judgement(traced, store.snapshot, findings, verdict)
+    sent = tool_call(described.call)
+    traced, verdict = asyncio.run(judge_alone(guard, sent))
+    return Judgement(sent, traced, store.snapshot, every, verdict)
 
 
 SEAL: Final = Seal(bytes(KEY_BYTES))
@@ -413,39 +423,6 @@ class _DescribedFacts:
 
     def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
         return (Finding(self.name, PROTOCOL, facts=self.facts),) if self.facts else ()
-
-
-@dataclass(slots=True)
-class _Noted:
-    """A detector whose first findings are kept: what it found in the call as it was sent."""
-
-    detector: Detector
-    first: Sequence[Finding] = ()
-    _asked: bool = field(default=False, repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.detector.name
-
-    def inspect(self, call: ClassifiedCall, snapshot: Snapshot) -> Sequence[Finding]:
-        found = self.detector.inspect(call, snapshot)
-        if not self._asked:
-            self._asked, self.first = True, tuple(found)
-        return found
-
-
-class _NotedOnDemand(_Noted):
-    """Likewise, where the policy may need none of it."""
-
-    __slots__ = ()
-
-    def prepare(self) -> None:
-        if isinstance(self.detector, DetectorOnDemand):
-            self.detector.prepare()
-
-
-def _noted(detector: Detector) -> _Noted:
-    return (_NotedOnDemand if isinstance(detector, DetectorOnDemand) else _Noted)(detector)
 
 
 def _is_granted(rungs: Mapping[str, str]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
+
+from ruamel.yaml import YAML
 
 from guard.core.errors import InputError, MessageError
 from guard.core.policy import Action, Policy, Reason
@@ -15,23 +18,9 @@ from guard.replay.described_calls import DescribedCall, Judgement
 from guard.telemetry.audit_log import EVENT_DECISION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-_SHOWN: Final = (
-    "decision_id",
-    "at",
-    "server",
-    "host",
-    "port",
-    "principal",
-    "session",
-    "role",
-    "mapping",
-    "mode",
-    "score",
-)
 DECISION_ID: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 
@@ -76,7 +65,7 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
         **({} if call.action is None else {"change": call.action.described()}),
         "findings": [
             {"detector": f.detector, "code": f.code, "score": f.score, "detail": f.detail}
-            for f in judged.findings
+            for f in judged.findings(policy)
         ],
         **({"facts": dict(verdict.facts)} if verdict.facts else {}),
         "reasons": [_reason(policy, reason) for reason in verdict.reasons],
@@ -141,35 +130,11 @@ def _with_descriptions(line: dict[str, Any], policy: Policy | None) -> dict[str,
     return {**line, "reasons": reasons}
 
 
-def lines_of(document: dict[str, Any]) -> Iterator[str]:
-    """Yield an explanation for a person, line by line; what others wrote is not escaped."""
-    yield f"{document['action']}: {document.get('tool', 'a request that was no call')}"
-    for name in _SHOWN:
-        if document.get(name) not in {None, ""}:
-            yield f"  {name}: {document[name]}"
-    for target in document.get("targets", ()):
-        where = target.get("path") or "nowhere"
-        yield f"  destination at {where}: {target['standing']} ({target['kind']})"
-    change = document.get("change")
-    if change:
-        yield f"  change: {change['action']}, {change['rung']} ({change['why']})"
-    for finding in document.get("findings", ()):
-        yield f"  finding {finding['code']}: {finding['detail']}"
-    for name, fact in document.get("facts", {}).items():
-        yield f"  fact {name}: {json.dumps(fact)}"
-    for reason in document["reasons"]:
-        yield from _reason_lines(reason)
-    if document.get("not_matched"):
-        yield f"  did not apply: {', '.join(document['not_matched'])}"
-    yield from (f"  error: {error}" for error in document.get("errors", ()))
-    if document.get("note"):
-        yield f"  note: {document['note']}"
-
-
-def _reason_lines(reason: dict[str, Any]) -> Iterator[str]:
-    yield f"  {reason['action']} by {reason['rule'] or 'the guard'}: {reason['code']}"
-    for name in ("detail", "description", "remedy"):
-        if reason.get(name):
-            yield f"    {name}: {reason[name]}"
-    if reason.get("evidence"):
-        yield f"    evidence: {json.dumps(reason['evidence'])}"
+def lines_of(document: dict[str, Any]) -> list[str]:
+    """Return an explanation for a person, as lines of YAML; what others wrote is not escaped."""
+    stream = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    # Plain values only, each written out where it stands.
+    yaml.dump(json.loads(json.dumps(document)), stream)
+    return stream.getvalue().splitlines()

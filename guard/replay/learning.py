@@ -7,23 +7,18 @@ The runs are replayed under the policy as it is.  Proposals are:
   there often enough.  It becomes ``allow`` only where several did, none of them often.
 * A send: a tool that nobody has mapped, whose calls a person approved, and whose receivers were
   addresses in every call.
-* A directory: a part of a mapped read's results that held later receivers, and always exactly one
-  address.  It has no ``writer``: a person has to state that only its owner can cause an entry.
 
-Receivers and directories end with a day.  Facts that only a person can know (the effect of a tool
-without receivers, the writer of a field of a tool that nobody has mapped) become comments.
+Receivers end with a day.  Tools without receivers, of which only a person can know the effect,
+become comments.  No directory is proposed: only a person can state that its owner alone writes it.
 
 Support for an entry is counted in sessions: a recording of a week is one run.
 
 INVARIANT (nothing from taint): a session in which a call had a tainted receiver, or was blocked, or
 failed, teaches nothing at all.  A receiver of such a session is proposed from no other session
-either, and a field that held one is not a directory.
+either.
 
 INVARIANT (a person's word): only a call that was released by a person's yes teaches a receiver.  A
 no, or a question that no yes followed in its session, removes the receiver from every proposal.
-
-INVARIANT (outsiders enter themselves): nothing in the results of a tool whose mapping has messages
-or links, and no declared field, is proposed as a directory.
 """
 
 from __future__ import annotations
@@ -33,26 +28,23 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from guard.core.model import Destination, DestinationStatus, Json, Role
+from guard.core.model import Destination, DestinationStatus, Role
 from guard.pipeline.classification import classify
 from guard.policy.proposal import ListedTool, usable
-from guard.provenance.result_documents import fields_document, roots_of
 from guard.replay.run import Replay, fresh_store, recorded_call
-from guard.values.canonical import read_destinations
 from guard.values.patterns import PatternSet, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
+    from guard.core.calls import ClassifiedCall
     from guard.core.policy import Policy
     from guard.core.ports import Detector
     from guard.replay.traces import Call, Run
 
-Judged: TypeAlias = "tuple[Call, dict[str, Any]]"
-"""A recorded call, and what the replay says of it."""
 UNTAUGHT: Final = frozenset({"tainted", "denied"})
 """Rungs of receivers that make a run teach nothing."""
 VOUCHED: Final = frozenset({"listed", "granted", "prompted", "established"})
@@ -61,14 +53,23 @@ GRANTED: Final = "granted"
 REFUSED: Final = "approval_denied"
 """Reason of one that a person refused."""
 UNMAPPED: Final = "tool_unmapped"
-READS: Final = frozenset({Role.RETRIEVE, Role.LIST})
-"""Roles of the tools whose results may have a directory in them."""
 ADDRESSED: Final = frozenset({"mail", "url"})
 """Kinds of receivers that are whole in themselves."""
-FIELD_DEPTH: Final = 8
-_MEMBER: Final = re.compile(r"\['([A-Za-z_]\w*)'\]", re.ASCII)
-_INDEX: Final = re.compile(r"\[\d+\]", re.ASCII)
 _FIRST: Final = re.compile(r"\$\['([A-Za-z_]\w*)'\]", re.ASCII)
+
+
+class Judged(NamedTuple):
+    """A recorded call."""
+
+    call: Call
+    line: dict[str, Any]
+    """Output of the replay."""
+    classified: ClassifiedCall
+
+    @property
+    def is_approved(self) -> bool:
+        """True if a person's yes released it."""
+        return self.call.forwarded and GRANTED in self.call.reasons
 
 
 @dataclass(slots=True)
@@ -90,11 +91,6 @@ class Learned:
     """Calls among them that a person approved."""
     refused: set[str] = field(default_factory=set)
     """Tools of which a call was refused, or that no person's yes released."""
-    fields: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Tools, and the parts of their results in which a later receiver stood, by sessions."""
-    mixed: set[tuple[str, str]] = field(default_factory=set)
-    """Parts of results in which something else than one address stood, or a receiver of a session
-    that teaches nothing, or of which the policy says who writes them."""
 
 
 async def learn(
@@ -120,22 +116,28 @@ async def learn(
     # In the order of the runs: two of them may have the same id, as those of one tenant do.
     lines = map(json.loads, texts)
     for run in runs:
-        found.mixed.update(_mixed(run))
-        found.mixed.update(_declared(policy, run))
         sessions: dict[str, list[Judged]] = defaultdict(list)
         for call, line in zip(run.calls, islice(lines, len(run.calls)), strict=True):
-            sessions[call.session].append((call, line))
+            classified = classify(policy, recorded_call(run, call, call.ts or 0.0))
+            sessions[call.session].append(Judged(call, line, classified))
         for judged in sessions.values():
-            found.sessions += 1
-            for tool, receiver in _unapproved(policy, run, judged, refused):
-                found.tainted.add(receiver)
-                found.refused.add(tool)
-            if any(_teaches_nothing(line) for _, line in judged):
-                found.skipped += 1
-                _warn(found, policy, run, judged)
-            else:
-                _take(found, policy, run, judged)
+            _learn(found, judged, refused)
     return found
+
+
+def _learn(found: Learned, judged: Sequence[Judged], refused: AbstractSet[str]) -> None:
+    """Take what one session teaches."""
+    found.sessions += 1
+    for tool, receiver in _unapproved(judged, refused):
+        found.tainted.add(receiver)
+        found.refused.add(tool)
+    if not any(_teaches_nothing(one.line) for one in judged):
+        _take(found, judged)
+        return
+    found.skipped += 1
+    unlisted = {DestinationStatus.EXTERNAL, DestinationStatus.DENIED}
+    targets = (target for one in judged for target in one.classified.targets)
+    found.tainted.update(t.destination.canonical for t in targets if t.status in unlisted)
 
 
 def _teaches_nothing(line: dict[str, Any]) -> bool:
@@ -157,87 +159,40 @@ def _is_tainted(targets: Sequence[dict[str, Any]], *, mapped: bool) -> bool:
     return any(t.get("rung") in UNTAUGHT and t["path"] not in vouched for t in targets)
 
 
-def _mixed(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the parts of results in which something else than one address stands."""
-    for call in run.calls:
-        for path, text in _leaves(_document(call.result), "$", 0):
-            read = read_destinations(text)
-            if len(read) != 1 or not _is_whole(read[0].kind) or any(c.isspace() for c in text):
-                yield call.tool, path
-
-
-def _declared(policy: Policy, run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the parts of results of which the policy says who writes them."""
-    for call in run.calls:
-        mapping = policy.mapping(call.tool)
-        for root in roots_of(call.result) if mapping is not None else ():
-            document = fields_document(root, mapping)
-            for one in mapping.fields if mapping is not None else ():
-                for path, _ in one.path.find(document):
-                    plain = _INDEX.sub("[*]", _MEMBER.sub(r".\1", path))
-                    yield call.tool, plain
-                    # A lone item is read as a list of one.
-                    yield call.tool, plain.replace("$[*]", "$", 1)
-
-
-def _unapproved(
-    policy: Policy, run: Run, judged: Sequence[Judged], refused: AbstractSet[str]
-) -> set[tuple[str, str]]:
+def _unapproved(judged: Sequence[Judged], refused: AbstractSet[str]) -> set[tuple[str, str]]:
     """Return the tools and receivers of a session that were refused, or that no yes followed."""
     no: set[tuple[str, str]] = set()
     waiting: set[tuple[str, str]] = set()
-    for call, _ in judged:
-        for target in classify(policy, recorded_call(run, call, call.ts or 0.0)).targets:
-            one = call.tool, target.destination.canonical
-            if call.id in refused or REFUSED in call.reasons:
-                no.add(one)
-            elif _is_approved(call):
-                waiting.discard(one)
-            elif call.verdict and not call.forwarded:
-                waiting.add(one)
+    for one in judged:
+        call = one.call
+        sent = {(call.tool, target.destination.canonical) for target in one.classified.targets}
+        if call.id in refused or REFUSED in call.reasons:
+            no |= sent
+        elif one.is_approved:
+            waiting -= sent
+        elif call.verdict and not call.forwarded:
+            waiting |= sent
     return no | waiting
 
 
-def _is_approved(call: Call) -> bool:
-    """Return whether a person's yes released a call."""
-    return call.forwarded and GRANTED in call.reasons
-
-
-def _warn(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) -> None:
-    """Note the receivers of a session that teaches nothing, and where they had stood."""
-    before: list[Call] = []
-    for call, _ in judged:
-        for target in classify(policy, recorded_call(run, call, call.ts or 0.0)).targets:
-            if target.status in {DestinationStatus.EXTERNAL, DestinationStatus.DENIED}:
-                found.tainted.add(target.destination.canonical)
-                found.mixed.update(_sources(before, target.destination.canonical))
-        before.append(call)
-
-
-def _take(found: Learned, policy: Policy, run: Run, judged: Sequence[Judged]) -> None:
+def _take(found: Learned, judged: Sequence[Judged]) -> None:
     asked: set[tuple[str, str, str]] = set()
-    sources: set[tuple[str, str]] = set()
-    before: list[Call] = []
-    for call, line in judged:
-        classified = classify(policy, recorded_call(run, call, call.ts or 0.0))
+    for one in judged:
+        classified, tool = one.classified, one.call.tool
         outside = [t for t in classified.targets if t.status is DestinationStatus.EXTERNAL]
         if classified.mapping is None:
-            found.unmapped[call.tool] += 1
-        if not _is_approved(call):
-            pass
-        elif classified.mapping is None:
-            found.approved[call.tool] += 1
-            addressed = {_argument(t.path) for t in outside if _is_whole(t.destination.kind)}
-            found.sends[call.tool].update(addressed)
-        elif classified.role is Role.SEND and line["action"] == "ask":
+            found.unmapped[tool] += 1
+        if not one.is_approved:
+            continue
+        if classified.mapping is None:
+            found.approved[tool] += 1
+            addressed = {_argument(t.path) for t in outside if t.destination.kind in ADDRESSED}
+            found.sends[tool].update(addressed)
+        elif classified.role is Role.SEND and one.line["action"] == "ask":
             principal = classified.call.identity.principal
             stand = [t.destination.canonical for t in outside if _can_stand(t.destination)]
-            asked |= {(principal, call.tool, receiver) for receiver in stand}
-        for target in outside if call.forwarded else ():
-            sources |= set(_sources(before, target.destination.canonical))
-        before.append(call)
+            asked |= {(principal, tool, receiver) for receiver in stand}
     found.receivers.update(asked)
-    found.fields.update(sources)
 
 
 def _argument(path: str) -> str:
@@ -246,45 +201,13 @@ def _argument(path: str) -> str:
     return f"$.{found[1]}" if found else ""
 
 
-def _is_whole(kind: str) -> bool:
-    return kind in ADDRESSED
-
-
 def _can_stand(destination: Destination) -> bool:
     """Return whether a receiver can stand in ``allow`` as exactly this one."""
     try:
         pattern = parse_pattern(destination.canonical)
     except ValueError:
         return False
-    return _is_whole(destination.kind) and PatternSet((pattern,))(destination)
-
-
-def _sources(before: Sequence[Call], receiver: str) -> Iterator[tuple[str, str]]:
-    """Yield the tools, and the places in their results, where a receiver had stood."""
-    for call in before:
-        for path, text in _leaves(_document(call.result), "$", 0):
-            if text.casefold() == receiver.casefold():
-                yield call.tool, path
-
-
-def _document(result: Json) -> Json:
-    if isinstance(result, str):
-        try:
-            return json.loads(result)
-        except ValueError:
-            return None
-    return result
-
-
-def _leaves(value: Json, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict) and depth < FIELD_DEPTH:
-        for name, item in value.items():
-            yield from _leaves(item, f"{path}.{name}" if name.isidentifier() else path, depth + 1)
-    elif isinstance(value, list) and depth < FIELD_DEPTH:
-        for item in value:
-            yield from _leaves(item, f"{path}[*]", depth + 1)
+    return destination.kind in ADDRESSED and PatternSet((pattern,))(destination)
 
 
 def overlay_text(policy: Policy, name: str, found: Learned, *, until: str, at_least: int) -> str:
@@ -308,9 +231,7 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
     yield f"name: {json.dumps(name)}"
     yield f"mode: {policy.mode.value}"
     yield from _receivers(found, until, at_least)
-    directories = _directories(policy, found, at_least)
     sends = {t: c for t, c in sorted(found.sends.items()) if _is_send(t, c, found)}
-    yield from _as_directories(directories, until)
     yield "tools:" if sends else "tools: []"
     for tool, paths in sends.items():
         counts = ", ".join(f"{path} in {n}" for path, n in sorted(paths.items()))
@@ -318,7 +239,11 @@ def _overlay(policy: Policy, name: str, found: Learned, until: str, at_least: in
         yield f"  - match: [{json.dumps(tool)}]"
         yield "    role: send"
         yield f"    destinations: {json.dumps(sorted(paths))}"
-    yield from _comments(found, {*sends, *directories}, at_least)
+    others = [(tool, n) for tool, n in found.unmapped.most_common() if tool not in sends]
+    if others:
+        yield "# Tools without an address in every call: only you know what they do."
+    for tool, calls in others:
+        yield f"#   {json.dumps(tool)}: {calls} calls"
 
 
 def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
@@ -345,34 +270,6 @@ def _receivers(found: Learned, until: str, at_least: int) -> Iterator[str]:
         yield f"  - {entry}  # approved in {sessions[to]} sessions of {who} principals"
 
 
-def _directories(policy: Policy, found: Learned, at_least: int) -> dict[str, list[tuple[str, int]]]:
-    """Return the parts of mapped reads' results that have held nothing but later receivers."""
-    places: dict[str, list[tuple[str, int]]] = {}
-    for place, sessions in found.fields.most_common():
-        tool, path = place
-        mapping = policy.mapping(tool)
-        if mapping is None or mapping.server or mapping.role not in READS or mapping.store:
-            continue
-        if mapping.reading.messages is not None or mapping.reading.links is not None:
-            continue
-        declared = any(one.path.text == path for one in mapping.fields)
-        if sessions >= at_least and place not in found.mixed and not declared:
-            places.setdefault(tool, []).append((path, sessions))
-    return places
-
-
-def _as_directories(directories: dict[str, list[tuple[str, int]]], until: str) -> Iterator[str]:
-    yield "directories:" if directories else "directories: []"
-    if directories:
-        yield "  # Add `writer: owner` where only its owner can cause an entry; else leave it out."
-    for tool, fields in sorted(directories.items()):
-        for path, sessions in fields:
-            parts = {"tool": tool, "path": path, "until": until}
-            entry = ", ".join(f"{name}: {json.dumps(value)}" for name, value in parts.items())
-            counted = f"held later receivers, and nothing else, in {sessions} sessions"
-            yield f"  - {{{entry}}}  # {counted}"
-
-
 def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
     """Return whether each approved call of a tool had an address, and none was refused."""
     if tool in found.refused:
@@ -380,21 +277,3 @@ def _is_send(tool: str, paths: Counter[str], found: Learned) -> bool:
     plain = usable([ListedTool(tool, {})])[0] != []
     every = bool(paths) and max(paths.values()) == found.approved[tool]
     return plain and every and all(path.startswith("$.") for path in paths)
-
-
-def _comments(found: Learned, sends: set[str], at_least: int) -> Iterator[str]:
-    open_ones = [(tool, n) for tool, n in found.unmapped.most_common() if tool not in sends]
-    if open_ones:
-        yield "# Tools without an address in every call: only you know what they do."
-    for tool, calls in open_ones:
-        yield f"#   {json.dumps(tool)}: {calls} calls"
-    fields = [
-        (place, n)
-        for place, n in found.fields.most_common()
-        if n >= at_least and place not in found.mixed and place[0] not in sends
-    ]
-    if fields:
-        yield "# Where receivers had stood before: a directory, if only its owner writes the field."
-    for (tool, path), sessions in fields:
-        parts = f"{{path: {json.dumps(path)}, as: directory}}"
-        yield f"#   {json.dumps(tool)}: {parts}, in {sessions} sessions"

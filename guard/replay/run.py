@@ -26,7 +26,6 @@ from guard.pipeline.guard import Guard
 from guard.pipeline.outcome import JudgedCall, JudgeRequest
 from guard.pipeline.stores import Stores
 from guard.provenance.seal import KEY_BYTES, Seal
-from guard.replay.traces import Call, Run, TraceClock
 from guard.store.ledger import RedisLedger
 from guard.store.staging import RedisStaging
 from guard.store.store import RedisSessionStore, fresh_store
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from guard.core.ports import Detector, LedgerStore, SessionStore
     from guard.provenance.imports import ImportedItem
+    from guard.replay.traces import Call, Run
 
 
 __all__ = ["CHUNK", "CONCURRENCY", "PROTOCOL", "Replay", "ReplayError", "Summary", "fresh_store"]
@@ -123,7 +123,8 @@ class Replay:
             model_digests=model_digests,
             open_loop=True,
         )
-        self._clocks: dict[str, TraceClock] = {}
+        self._clocks: dict[str, float] = {}
+        """Time of the last call of each principal; a call without one is a second later."""
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def run(
@@ -175,7 +176,6 @@ class Replay:
         async with self._slots:
             for position in positions:
                 run = chunk[position]
-                clock = self._clocks.setdefault(run.owner, TraceClock())
                 heard: set[str] = set()
                 if self._memory:
                     start = run.calls[0].ts if run.calls and run.calls[0].ts is not None else 0.0
@@ -184,7 +184,9 @@ class Replay:
                     if call.session not in heard:
                         heard.add(call.session)
                         await self._hear(run, call)
-                    lines[position].append(await self._judge(run, call, clock.at(call)))
+                    later = self._clocks.get(run.owner, 0.0) + 1.0
+                    at = self._clocks[run.owner] = later if call.ts is None else call.ts
+                    lines[position].append(await self._judge(run, call, at))
                 advance()
 
     async def _hear(self, run: Run, call: Call) -> None:

@@ -129,18 +129,6 @@ class Run(_Record):
         return self.run_id if self.principal is None else self.principal
 
 
-class TraceClock:
-    """Gives every call of one principal a time: its ``ts``, else one second after the last."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def at(self, call: Call) -> float:
-        """Return the call's time in seconds since the epoch."""
-        self._last = self._last + 1.0 if call.ts is None else call.ts
-        return self._last
-
-
 @dataclass(frozen=True, slots=True)
 class Located:
     """A run and where it was read, so that whoever finds fault with it can say where."""
@@ -162,23 +150,12 @@ def read_traces(paths: Iterable[Path]) -> Iterator[Run]:
     return (located.run for located in locate_runs(paths))
 
 
-def locate_runs(
-    paths: Iterable[Path], skip: Callable[[TraceError], object] | None = None
-) -> Iterator[Located]:
-    """Yield the runs of trace files with their places.
-
-    Args:
-        paths: ``.jsonl`` files, or ``.gz`` of them.
-        skip: told of each line that is not a run, which is then left out; where it is None,
-            such a line is an error.
-
-    Raises:
-        TraceError: a file is missing or damaged, or has a bad line and ``skip`` is None.
-    """
+def locate_runs(paths: Iterable[Path]) -> Iterator[Located]:
+    """Yield the runs of trace files with their places; as :func:`read_traces`."""
     for path in paths:
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                yield from _read_lines(str(path), stream, skip)
+                yield from _read_lines(str(path), stream)
         except FileNotFoundError:
             raise TraceError(str(path), 0, "no such file") from None
         except IsADirectoryError:
@@ -191,26 +168,14 @@ def locate_runs(
             ) from error
 
 
-def _read_lines(
-    path: str,
-    stream: IO[bytes] | gzip.GzipFile,
-    skip: Callable[[TraceError], object] | None,
-) -> Iterator[Located]:
+def _read_lines(path: str, stream: IO[bytes] | gzip.GzipFile) -> Iterator[Located]:
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
             raise TraceError(path, number, f"longer than {MAX_LINE_BYTES} bytes, split the run")
-        if not line.strip():
-            continue
-        try:
-            run = parse_run(line.strip(), path=path, line=number)
-        except TraceError as error:
-            if skip is None:
-                raise
-            skip(error)
-        else:
-            yield Located(path, number, run)
+        if line.strip():
+            yield Located(path, number, parse_run(line.strip(), path=path, line=number))
 
 
 _DIRECTORY: Final = (

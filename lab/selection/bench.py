@@ -153,7 +153,7 @@ def _fidelity(memories: list[Memory]) -> list[Check]:
         for question in memory.questions[:AUDITED]:
             seen = exposure(selector, memory.graph, question.recall)
             if seen.flipped is not None:
-                gaps.append(float(seen.flipped - 1 - seen.proved))
+                gaps.append(float(seen.flipped - 1 - seen.immune))
     return [
         mean("replay_fidelity", same, ">= 0.99"),
         mean("audit_gap", gaps, unit="edges"),

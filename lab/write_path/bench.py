@@ -93,7 +93,7 @@ class _Bench:
             return
         conversations = observations(self._conversations)
         texts = [text for one in conversations for text in one]
-        rate = 1000 * false_alarms(conversations) / len(texts)
+        rate = 1000 * false_alarms(self._rig, conversations) / len(texts)
         self._add("drift_false_alarms_per_1000", rate, "<= 1", n=len(texts), unit="per 1000")
         self.details["normal_writes"] = normal_writes(self._rig, texts[::3][:NORMAL])
 

@@ -8,8 +8,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from guard.core.mappings import DriftSettings
-from guard.memory.drift import DriftEvidence, alarms, endorsed, update
 from guard.store.staging import GateOperator
 from lab.selection.corpora import read_json
 from lab.wire import is_refused, reasons_of
@@ -137,17 +135,16 @@ async def _findings(rig: Rig) -> list[tuple[str, str]]:
         return await GateOperator(client).drift()
 
 
-def false_alarms(conversations: list[list[str]]) -> int:
-    """Return the alarms over the observations of real conversations."""
-    settings, raised = DriftSettings(), 0
+def false_alarms(rig: Rig, conversations: list[list[str]]) -> int:
+    """Return the alarms over the observations of real conversations, each of an agent's own."""
+    before = len(asyncio.run(_findings(rig)))
     for texts in conversations:
-        state: dict[str, DriftEvidence] = {}
-        known: set[str] = set()
-        for number, text in enumerate(texts, start=1):
-            state = update(state, number, endorsed([text]), settings)
-            known.update(alarms(state, settings))
-        raised += len(known)
-    return raised
+        agent = rig.agent("s4")
+        for number, text in enumerate(texts):
+            name = f"{agent.name}-{number}"
+            write = {"key": name, "content": text, "memory_class": "L3", "nonce": name}
+            agent.call("memory_write", write)
+    return len(asyncio.run(_findings(rig))) - before
 
 
 def observations(conversations: Path) -> list[list[str]]:

@@ -1,7 +1,7 @@
 """Selector and parameters of a store, found from its recorded answers.  Pure: no I/O.
 
 Every combination of the values that a selector declares is tried, and given up as soon as it has
-missed more answers than the best one; then the numbers of the best are refined.
+missed more answers than the best one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 
     from guard.extensions.graph_memory.graph import Graph, Recall
 
-REFINED: Final = {"damping": (0.01, 0.99), "resolution": (0.02, 1000.0)}
-"""Step by which a good value of a number is changed, and its limit, by parameter."""
+NUMBERS: Final = frozenset({"damping", "resolution"})
+"""Parameters of which a range of values may give the same answers."""
 SELDOM: Final = frozenset({"tolerance", "personalization", "iterations", "objective"})
 """Parameters whose other values are tried only where an answer is missed without."""
-REACH: Final = 6
-"""Steps to each side."""
-KEPT: Final = 4
-"""Trials of the grid whose numbers are refined."""
 HELD_OUT: Final = 10
 """Answers from which every second one is kept to measure the fidelity on."""
 
@@ -80,10 +76,9 @@ def fit(
             continue
         try:
             first = {k: v if k not in SELDOM else v[:1] for k, v in selector.parameters.items()}
-            kept = _best(name, graph, train, _grid(first))
-            if kept[0].missed:
-                kept = _best(name, graph, train, _grid(selector.parameters))
-            best = _refined(name, graph, train, kept)
+            best = _best(name, graph, train, _grid(first))
+            if best.missed:
+                best = _best(name, graph, train, _grid(selector.parameters))
         except ImportError:
             continue
         measured = _tried(name, graph, test, best.parameters, len(test))
@@ -114,49 +109,24 @@ def _best(
     graph: Graph,
     answers: Sequence[RecordedAnswer],
     grid: Iterable[dict[str, object]],
-) -> list[_Trial]:
-    """Return the trials with the fewest misses, the best first."""
-    found: list[_Trial] = []
-    for parameters in grid:
-        most = found[KEPT - 1].missed if len(found) >= KEPT else len(answers)
-        found.append(_tried(name, graph, answers, parameters, most))
-        found.sort(key=lambda one: (one.missed, one.possible))
-        del found[KEPT:]
-    return found
-
-
-def _refined(
-    name: str, graph: Graph, answers: Sequence[RecordedAnswer], kept: list[_Trial]
 ) -> _Trial:
-    """Return the best trial after small changes of its numbers.
+    """Return the trial with the fewest misses, of such the one that would let the fewest pass.
 
-    Of a range of values that miss equally few answers the middle is taken.
+    Of a range of numbers that do equally well the middle is taken.
     """
-    tried: dict[tuple[object, ...], list[_Trial]] = {}
-    for trial in kept:
-        parameter = next((one for one in REFINED if one in trial.parameters), "")
-        others = {one: value for one, value in trial.parameters.items() if one != parameter}
-        value = trial.parameters.get(parameter)
-        near = [trial.parameters]
-        if isinstance(value, float):
-            step, limit = REFINED[parameter]
-            values = (round(value + step * way, 4) for way in range(-REACH, REACH + 1))
-            near = [{**trial.parameters, parameter: one} for one in values if 0 < one <= limit]
-        known = tried.setdefault(tuple(others.values()), [])
-        seen = [one.parameters for one in known]
-        for parameters in near:
-            if parameters not in seen:
-                most = min((one.missed for one in known), default=len(answers))
-                known.append(_tried(name, graph, answers, parameters, most))
-    best = min((one for known in tried.values() for one in known), key=_rank)
-    [group] = [known for known in tried.values() if any(one is best for one in known)]
-    level = [one for one in group if one.missed == best.missed]
+    found: list[_Trial] = []
+    most = len(answers)
+    for parameters in grid:
+        found.append(_tried(name, graph, answers, parameters, most))
+        most = min(most, found[-1].missed)
+    best = min(found, key=lambda one: (one.missed, one.possible))
+    level = [one for one in found if one.missed == most and _others(one) == _others(best)]
     level.sort(key=lambda one: [str(value) for value in one.parameters.values()])
     return level[len(level) // 2]
 
 
-def _rank(trial: _Trial) -> tuple[float, float]:
-    return trial.missed, trial.possible
+def _others(trial: _Trial) -> dict[str, object]:
+    return {name: value for name, value in trial.parameters.items() if name not in NUMBERS}
 
 
 def _tried(

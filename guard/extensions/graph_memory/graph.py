@@ -33,8 +33,6 @@ class Graph:
     source: np.ndarray
     target: np.ndarray
     weight: np.ndarray
-    mentions: np.ndarray | None = None
-    """Number of episodes that mention each node; None where the store counts none."""
     kept_results: dict[object, np.ndarray] = field(default_factory=dict, repr=False)
     """Results that selectors have computed from the whole graph, such as communities."""
 
@@ -65,7 +63,7 @@ class Graph:
     def unweighted(self) -> Graph:
         """The graph with weight one for each edge."""
         ones = np.ones(len(self.weight))
-        return Graph(self.size, self.items, self.source, self.target, ones, self.mentions)
+        return Graph(self.size, self.items, self.source, self.target, ones)
 
     @cached_property
     def strength(self) -> np.ndarray:
@@ -85,39 +83,18 @@ class Graph:
         self, source: Sequence[int], target: Sequence[int], weight: Sequence[float]
     ) -> Graph:
         """Return the graph with some more edges between its nodes."""
-        from scipy.sparse import coo_array
-
-        one = np.asarray(source, dtype=np.int32)
-        two = np.asarray(target, dtype=np.int32)
-        more = np.asarray(weight, dtype=np.float64)
-        after = Graph(
+        return Graph(
             self.size,
             self.items,
-            np.concatenate([self.source, one]),
-            np.concatenate([self.target, two]),
-            np.concatenate([self.weight, more]),
-            self.mentions,
+            np.concatenate([self.source, np.asarray(source, dtype=np.int32)]),
+            np.concatenate([self.target, np.asarray(target, dtype=np.int32)]),
+            np.concatenate([self.weight, np.asarray(weight, dtype=np.float64)]),
         )
-        if "matrix" in vars(self):
-            # Adding a few edges costs a tenth of building the matrix again.
-            far = one != two
-            rows, columns = np.concatenate([one, two[far]]), np.concatenate([two, one[far]])
-            values = np.concatenate([more, more[far]])
-            shape = (self.size, self.size)
-            vars(after)["matrix"] = (
-                self.matrix + coo_array((values, (rows, columns)), shape=shape).tocsr()
-            )
-        return after
 
     def kept(self, edges: np.ndarray) -> Graph:
         """Return the graph with some of its edges alone, as a mask or numbers."""
         return Graph(
-            self.size,
-            self.items,
-            self.source[edges],
-            self.target[edges],
-            self.weight[edges],
-            self.mentions,
+            self.size, self.items, self.source[edges], self.target[edges], self.weight[edges]
         )
 
     def neighbours(self, node: int) -> np.ndarray:

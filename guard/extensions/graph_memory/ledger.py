@@ -94,11 +94,6 @@ class Write:
     parents: tuple[str, ...] = ()
     """Nodes that it was derived from: an episode, a passage, the constituents of a merge."""
 
-    @property
-    def edge(self) -> tuple[str, str, str]:
-        """Key of an edge."""
-        return self.one, self.relation, self.two
-
 
 def pack(write: Write) -> bytes:
     """Return a write as bytes.

@@ -66,8 +66,6 @@ class Flag(IntEnum):
     """It went to somebody who is neither internal nor on a list."""
     CUT = 2
     """A bound left marks or edges of it out."""
-    GATED = 4
-    """The memory gate committed it."""
 
 
 class Edge(NamedTuple):
@@ -282,8 +280,7 @@ class Holder(NamedTuple):
     kept: int
     """Passages that it is remembered by."""
     more: bytes
-    """Additional bytes: for a passage, two bytes of each run around it; for a band, the
-    signature."""
+    """Additional bytes: for a passage, two bytes of each run around it."""
 
 
 def holder_entry(

@@ -1,10 +1,10 @@
-"""Evidence that a text was made from another: values, eight-word shingles, MinHash likeness.  Pure.
+"""Evidence that a text was made from another: values and passages.  Pure.
 
 A text is remembered by its evident values (mailboxes, URLs, hosts, account numbers) and by some of
 its five-word passages (winnowing, Schleimer et al. 2003: the least of every four in a row is kept),
 each with marks of the eight-word runs that it was kept for.  Two texts that share eight words in a
 row have kept the same passage for them, so looking up what is kept finds every such run.
-Resemblance is MinHash over words of four letters and more (Broder 1997), eight bands of two rows.
+A text with a share of the passages alone resembles the other.
 """
 
 from __future__ import annotations
@@ -41,14 +41,8 @@ WHOLE_WORDS: Final = 4
 WHOLES: Final = 8
 """Texts of one save that are known again as wholes."""
 TEXT_LIMIT: Final = 64 * 1024
-BANDS: Final = 8
-ROWS: Final = 2
-FEWEST_WORDS: Final = 6
-"""Different words of the shortest text that is compared by resemblance."""
 _WORD: Final = re.compile(r"\w+(?:[-.@+/]\w+)*")
-_CONTENT: Final = re.compile(r"[^\W\d_]{4,}")
 _ID: Final = re.compile(r"[A-Za-z0-9][\w:./-]{4,120}[A-Za-z0-9]")
-_MASKS: Final = tuple(zlib.crc32(bytes([number])) for number in range(BANDS * ROWS))
 
 
 class Tier(IntEnum):
@@ -69,16 +63,13 @@ class Kind(IntEnum):
     CITATION = 2
     RUN = 3
     RESEMBLANCE = 4
-    RECALL = 5
     DILUTED = 6
     """One of the others that leaves an item which was repaired or cleared; it is never stored."""
 
     @property
     def tier(self) -> Tier:
         """The tier of an edge that rests on it."""
-        if self in {Kind.RESEMBLANCE, Kind.DILUTED}:
-            return Tier.LIKELY
-        return Tier.EXPOSED if self is Kind.RECALL else Tier.CONFIRMED
+        return Tier.LIKELY if self in {Kind.RESEMBLANCE, Kind.DILUTED} else Tier.CONFIRMED
 
 
 @dataclass(slots=True)
@@ -91,7 +82,6 @@ class Marks:
     wholes: dict[str, None] = field(default_factory=dict)
     ids: dict[str, None] = field(default_factory=dict)
     """Words that may be the id of an item."""
-    words: set[int] = field(default_factory=set)
     cut: bool = False
     """True if a bound left something out."""
 
@@ -99,23 +89,6 @@ class Marks:
     def kept(self) -> dict[str, list[str]]:
         """The passages by which the text is remembered."""
         return dict(islice(self.runs.items(), RUNS_KEPT))
-
-    @property
-    def signature(self) -> bytes:
-        """One byte of each MinHash; empty for a text of few words."""
-        return b"" if len(self.words) < FEWEST_WORDS else bytes(low & 255 for low in self._lows())
-
-    @property
-    def bands(self) -> list[str]:
-        """The bands of the MinHashes; texts that share one are compared."""
-        if len(self.words) < FEWEST_WORDS:
-            return []
-        lows = self._lows()
-        rows = [lows[start : start + ROWS] for start in range(0, len(lows), ROWS)]
-        return [f"band:{place}:{'.'.join(map(str, row))}" for place, row in enumerate(rows)]
-
-    def _lows(self) -> list[int]:
-        return [min(map(mask.__xor__, self.words)) for mask in _MASKS]
 
 
 def marks_of(texts: Iterable[str], is_evident: Callable[[Destination], bool]) -> Marks:
@@ -146,7 +119,6 @@ def _add(marks: Marks, text: str, is_evident: Callable[[Destination], bool]) -> 
     for reading in content_readings(text).texts:
         _add_runs(marks, reading)
     marks.ids.update(dict.fromkeys(ids_in(text)))
-    marks.words.update(zlib.crc32(word.encode()) for word in _CONTENT.findall(text.casefold()))
 
 
 def _add_runs(marks: Marks, text: str) -> None:
@@ -221,10 +193,3 @@ def outside(status_of: Callable[[Destination], DestinationStatus]) -> Callable[[
     """Return the test for destinations that are neither internal nor on a list."""
     known = {DestinationStatus.INTERNAL, DestinationStatus.ALLOWED, DestinationStatus.MALFORMED}
     return lambda destination: status_of(destination) not in known
-
-
-def likeness(one: bytes, other: bytes) -> float:
-    """Return the share of equal MinHashes: an estimate of the Jaccard index of two word sets."""
-    if not one or len(one) != len(other):
-        return 0.0
-    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)

@@ -1,20 +1,17 @@
-"""An incident as evidence: JSON, CSV, STIX 2.1 and GraphML, the JSON signed with the guard's key.
+"""An incident as evidence: JSON, signed with the guard's key, and STIX 2.1.
 
 Nodes, items, sessions and principals are digests; no text of a memory is exported.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
-from xml.etree import ElementTree as ET
 
-from guard.extensions.propagation.scope import Scope, event_document, scope_document
+from guard.extensions.propagation.scope import Scope, scope_document
 
 if TYPE_CHECKING:
     from guard.extensions.propagation.graph import Graph
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 TAGS: Final = {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 """Memory poisoning in ATLAS, and memory and context poisoning in OWASP's list for agents."""
 PURPOSE: Final = "incident export"
-FORMATS: Final = ("json", "csv", "stix", "graphml")
+FORMATS: Final = ("json", "stix")
 _NAMES: Final = UUID("6f0a1c52-3b7e-4d0e-9a53-7c1d2f4b8e90")
 _COLUMNS: Final = (
     "node", "what", "tier", "hops", "r", "item", "store", "tool", "label", "session", "principal",
@@ -66,50 +63,6 @@ def is_signed(seal: Seal, text: str) -> bool:
 
 def _canonical(document: dict[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-
-
-def as_csv(document: dict[str, Any]) -> str:
-    """Return one line for each reached item and send, and each exposed event."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _COLUMNS, extrasaction="ignore")
-    writer.writeheader()
-    scope = document["scope"]
-    exposed = ({"tier": "exposed", **one} for one in scope["exposed"])
-    for row in (*scope["items"], *scope["sends"], *scope["asked"], *exposed):
-        writer.writerow({name: _cell(row.get(name, "")) for name in _COLUMNS})
-    return out.getvalue()
-
-
-def _cell(value: object) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
-    text = str(value)
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
-
-
-def as_graphml(graph: Graph, scope: Scope) -> str:
-    """Return the reached nodes, what is exposed, and the edges between them as GraphML."""
-    root = ET.Element("graphml", xmlns="http://graphml.graphdrawing.org/xmlns")
-    names = ("what", "tier", "hops", "store", "tool", "at", "outside", "evidence")
-    for name in names:
-        about = "edge" if name == "evidence" else "node"
-        told = {"id": name, "for": about, "attr.name": name, "attr.type": "string"}
-        ET.SubElement(root, "key", told)
-    body = ET.SubElement(root, "graph", edgedefault="directed")
-    tiers = {
-        item.reached.place: (item.reached.tier.name.lower(), str(item.reached.hops))
-        for item in (*scope.items, *scope.sends, *scope.asked)
-    }
-    tiers |= {place: ("exposed", "") for place in scope.exposed if place not in tiers}
-    for place, (tier, hops) in tiers.items():
-        shown = {**event_document(graph.event(place)), "tier": tier, "hops": hops}
-        node = ET.SubElement(body, "node", id=str(shown["node"]))
-        for name in names[:-1]:
-            ET.SubElement(node, "data", key=name).text = str(shown[name])
-    for source, target, kind in graph.edges_between(set(tiers)):
-        ends = {"source": graph.event(source).node.hex(), "target": graph.event(target).node.hex()}
-        edge = ET.SubElement(body, "edge", ends)
-        ET.SubElement(edge, "data", key="evidence").text = kind.name.lower()
-    return ET.tostring(root, encoding="unicode", xml_declaration=True)
 
 
 def as_stix(document: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ much is exposed to nearly everything.
 
 from __future__ import annotations
 
-from collections import deque
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -102,7 +101,6 @@ WEIGHT: Final = {
     Kind.CITATION: 1.0,
     Kind.RUN: 1.0,
     Kind.RESEMBLANCE: 0.6,
-    Kind.RECALL: 0.0,
     Kind.DILUTED: 0.2,
 }
 """Share of the confidence in a node that an edge of each kind passes on."""
@@ -236,19 +234,11 @@ class Graph:
             found[target] = max(found.get(target, 0.0), weight)
         return found
 
-    def edges_between(self, places: set[int]) -> list[tuple[int, int, Kind]]:
+    def edges_between(self, places: Collection[int]) -> list[tuple[int, int]]:
         """Return the edges whose both ends are among some nodes."""
         chosen = np.fromiter(places, dtype=np.int32, count=len(places))
         inside = np.isin(self.sources, chosen) & np.isin(self.targets, chosen)
-        return [
-            (source, target, Kind(kind))
-            for source, target, kind in zip(
-                self.sources[inside].tolist(),
-                self.targets[inside].tolist(),
-                self.kinds[inside].tolist(),
-                strict=True,
-            )
-        ]
+        return list(zip(self.sources[inside].tolist(), self.targets[inside].tolist(), strict=True))
 
     def exposed(self, reached: set[int]) -> dict[int, int]:
         """Return what was saved or sent in a session after it had recalled a reached item.
@@ -318,56 +308,21 @@ class Graph:
         return found
 
     def cut(self, roots: set[int], goals: set[int]) -> list[int] | None:
-        """Return the fewest nodes whose removal parts the roots from the goals (Menger's theorem).
+        """Return the first node without which nothing leads from the roots to any of the goals.
 
-        None where a root leads to a goal without any node between them, or nothing leads there.
+        None where there is no such node.  Edges lead forward, so parents are looked at first.
+
+        Args:
+            roots: where the ways begin.
+            goals: where they end; those that the roots do not lead to are left out.
         """
-        down = {one.place for one in self.reach(roots)}
-        inside = down & {one.place for one in self.reach(goals & down, up=True)}
-        edges = [(s, t) for s, t, _ in self.edges_between(inside)]
-        if not edges or any(s in roots and t in goals for s, t in edges):
-            return None
-        return _vertex_cut(edges, roots & inside, goals & inside)
-
-
-def _vertex_cut(edges: list[tuple[int, int]], roots: set[int], goals: set[int]) -> list[int]:
-    """Return a smallest vertex cut, by augmenting paths in the graph with every node split in two.
-
-    A node is ``2 n`` where edges enter it and ``2 n + 1`` where they leave.
-    """
-    endless = len(edges) + 1
-    room: dict[int, dict[int, int]] = {}
-
-    def join(one: int, other: int, capacity: int) -> None:
-        room.setdefault(one, {})[other] = capacity
-        room.setdefault(other, {}).setdefault(one, 0)
-
-    for node in {node for edge in edges for node in edge}:
-        join(2 * node, 2 * node + 1, endless if node in roots | goals else 1)
-    for source, target in edges:
-        join(2 * source + 1, 2 * target, endless)
-    begins = {2 * root for root in roots}
-    ends = {2 * goal + 1 for goal in goals}
-    while True:
-        came = _search(room, begins)
-        end = next((one for one in ends if one in came), None)
-        if end is None:
-            return sorted(node // 2 for node in came if node % 2 == 0 and node + 1 not in came)
-        while end not in begins:
-            before = came[end]
-            room[before][end] -= 1
-            room[end][before] += 1
-            end = before
-
-
-def _search(room: dict[int, dict[int, int]], begins: set[int]) -> dict[int, int]:
-    """Return every node that is reached where there is room left, with the one before it."""
-    came = dict.fromkeys(begins, -1)
-    waiting = deque(begins)
-    while waiting:
-        node = waiting.popleft()
-        for after, left in room.get(node, {}).items():
-            if left > 0 and after not in came:
-                came[after] = node
-                waiting.append(after)
-    return came
+        parents: dict[int, list[int]] = {}
+        for source, target in self.edges_between({one.place for one in self.reach(roots)}):
+            parents.setdefault(target, []).append(source)
+        through: dict[int, frozenset[int]] = dict.fromkeys(roots, frozenset())
+        for node in sorted(parents.keys() - roots):
+            ways = [through[parent] for parent in parents[node]]
+            through[node] = frozenset.intersection(*ways) | {node}
+        ends = [through[goal] for goal in goals if goal in through]
+        found = frozenset.intersection(*ends) - goals if ends else frozenset()
+        return [min(found)] if found else None

@@ -25,7 +25,6 @@ INCIDENTS: Final = 10_000
 """Incidents of one tenant."""
 CHUNK: Final = 100
 """Changes that one script makes."""
-STEPS: Final = ("contain", "repair", "release")
 OPEN: Final = "open"
 CLOSED: Final = "closed"
 PLANNED: Final = "planned"
@@ -57,7 +56,7 @@ class Step:
 
     number: int
     kind: str
-    """Kind of the step, one of ``STEPS``."""
+    """Kind of the step: `contain`, `repair` or `release`."""
     state: str
     at: float
     by: str

@@ -1,22 +1,17 @@
-"""The propagation graph and its incidents on the path of a call.
+"""Incidents on the path of a call.
 
-One :class:`Spread` per call that saves, sends or recalls: its look-ups travel with the attempt and
-its node with the completion.  What incidents withhold is held in this process and read again only
-when the epoch that came with the attempt differs, so the common path has no added round trip.
+What incidents withhold is held in this process and read again only when the epoch that came with
+the attempt differs, so the common path has no added round trip.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from guard.core.calls import ClassifiedCall, ToolResult, TracedCall, remembered_texts
+from guard.core.calls import ToolResult, TracedCall, remembered_texts
 from guard.core.json_values import strings_in_order
-from guard.core.labels import LabelLookup, LabelQuery
-from guard.core.model import READING
 from guard.core.policy import Action, Policy, Reason, Verdict
 from guard.extensions.propagation.containment import (
-    EPOCH,
     SUSPECTED,
     WITHHELD,
     Contained,
@@ -25,85 +20,13 @@ from guard.extensions.propagation.containment import (
     take_apart,
 )
 from guard.extensions.propagation.evidence import outside
-from guard.extensions.propagation.recording import Recording, concerns
+from guard.extensions.propagation.recording import Spread, reads
 
 if TYPE_CHECKING:
-    from guard.core.model import Identity
     from guard.core.ports import SessionStore
-    from guard.core.trajectory import Snapshot
-    from guard.extensions.propagation.events import Holder
     from guard.provenance.seal import Seal
 
 _REMEDY: Final = "go on without this item; an operator has contained it"
-
-
-class Spread:
-    """The look-ups and records of one call in the propagation graph.
-
-    Args:
-        seal: the deployment's key.
-        policy: in force, with a ``propagation`` section.
-        classified: the call.
-    """
-
-    __slots__ = ("_held", "_recording", "epoch", "granted", "identity")
-
-    def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
-        self._recording = Recording(seal, policy, classified) if concerns(classified) else None
-        self._held: dict[str, list[Holder]] = {}
-        self.granted = False
-        """True if a person has granted exactly this call."""
-        self.identity: Identity = classified.call.identity
-        self.epoch: object = None
-        """State of the contained set, as the store had it when the call was asked for."""
-
-    @classmethod
-    def of(cls, seal: Seal, policy: Policy, classified: ClassifiedCall) -> Spread | None:
-        """Return those of a call; None where it neither saves, sends nor recalls."""
-        return cls(seal, policy, classified) if concerns(classified) or reads(classified) else None
-
-    def extended(self, query: LabelQuery) -> LabelQuery:
-        """Return the query with what the graph needs to know."""
-        if self._recording is not None:
-            query = self._recording.extended(query)
-        epoch = LabelLookup(contained_set(self.identity.tenant), (EPOCH,))
-        return replace(query, values=(*query.values, epoch), repeats=False)
-
-    def taken(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot without it.
-
-        Raises:
-            ValueError: the reply does not fit the query.
-        """
-        *rest, self.epoch = snapshot.labels.values
-        snapshot = replace(snapshot, labels=replace(snapshot.labels, values=tuple(rest)))
-        if self._recording is not None:
-            snapshot, self._held = self._recording.taken(snapshot)
-        return snapshot
-
-    @property
-    def sources(self) -> frozenset[bytes]:
-        """The nodes that a send follows from; of other calls none."""
-        return self._recording.sources if self._recording is not None else frozenset()
-
-    def recorded(self, traced: TracedCall, *, granted: bool) -> TracedCall:
-        """Return the call with its node, to be stored once it has run.
-
-        Args:
-            traced: the call.
-            granted: whether a person has allowed exactly this call.
-        """
-        self.granted = granted
-        if self._recording is None:
-            return traced
-        writes = self._recording.writes(traced, self._held)
-        return replace(traced, on_executed=(*traced.on_executed, *writes))
-
-
-def reads(classified: ClassifiedCall) -> bool:
-    """Return whether a call reads a declared memory."""
-    mapping = classified.mapping
-    return mapping is not None and bool(mapping.store) and mapping.role in READING
 
 
 class Containment:

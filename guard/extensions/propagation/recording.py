@@ -24,6 +24,7 @@ from guard.core.calls import (
 from guard.core.json_values import strings_in_order
 from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode, Rung
 from guard.core.model import READING, DestinationStatus, Integrity, Role
+from guard.extensions.propagation.containment import EPOCH, contained_set
 from guard.extensions.propagation.events import (
     HELD,
     MARK,
@@ -48,7 +49,6 @@ from guard.extensions.propagation.evidence import (
     Kind,
     Marks,
     ids_in,
-    likeness,
     marks_of,
     outside,
     values_asked,
@@ -62,14 +62,14 @@ from guard.provenance.saved_values import item_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from guard.core.mappings import PropagationSettings
+    from guard.core.model import Identity
     from guard.core.policy import Policy
     from guard.core.trajectory import Snapshot
     from guard.provenance.seal import Seal
 
 COMMON: Final = 3
 """Items whose label is not untrusted from which on what they share says nothing."""
-ALIKE: Final = 0.35
-"""Share of equal MinHashes from which on two texts resemble each other."""
 PASSAGES: Final = 2
 """Five-word passages, and the share of the shorter text, from which on a text resembles another
 that no run of eight words joins it to."""
@@ -87,37 +87,36 @@ def concerns(classified: ClassifiedCall) -> bool:
     return bool(classified.saves_to) or classified.role is Role.SEND
 
 
-class Recording:
-    """Finds what one save or send follows from.
+def reads(classified: ClassifiedCall) -> bool:
+    """Return whether a call reads a declared memory."""
+    mapping = classified.mapping
+    return mapping is not None and bool(mapping.store) and mapping.role in READING
+
+
+class Spread:
+    """The look-ups and records of one call in the propagation graph.
 
     Args:
         seal: the deployment's key.
-        policy: in force, with a ``propagation`` section.
+        policy: in force.
+        settings: its ``propagation`` section.
         classified: the call.
     """
 
-    __slots__ = (
-        "_asked",
-        "_call",
-        "_marks",
-        "_node",
-        "_policy",
-        "_recalls",
-        "_seal",
-        "_session",
-        "_skip",
-        "_stores",
-        "_ttl",
-        "sources",
-    )
-
-    def __init__(self, seal: Seal, policy: Policy, classified: ClassifiedCall) -> None:
+    def __init__(
+        self, seal: Seal, policy: Policy, settings: PropagationSettings, classified: ClassifiedCall
+    ) -> None:
         self._seal = seal.folding(policy.fold)
-        self._policy, self._call = policy, classified
+        self._settings, self._call = settings, classified
+        self._records = concerns(classified)
+        """False for a recall, which is recorded with its result."""
         self._ttl = policy.limits.labels * 1000
         self._node = node_of(seal, classified.call.id)
-        self._marks = marks_of(_texts(classified), outside(policy.status_of))
+        texts = _texts(classified) if self._records else ()
+        self._marks = marks_of(texts, outside(policy.status_of))
         self._asked: list[tuple[LabelSet, list[tuple[str, bytes]]]] = []
+        self._held: dict[str, list[Holder]] = {}
+        """Holders of each mark."""
         self._session = label_sets(policy.limits).session(classified.call.identity)
         self._recalls = Recalls()
         """Items that the session has recalled before."""
@@ -127,54 +126,72 @@ class Recording:
         self._skip = 0
         self.sources: frozenset[bytes] = frozenset()
         """Nodes that a send follows from, as far as that is confirmed."""
+        self.granted = False
+        """True if a person has granted exactly this call."""
+        self.identity: Identity = classified.call.identity
+        self.epoch: object = None
+        """State of the contained set, as the store had it when the call was asked for."""
+
+    @classmethod
+    def of(cls, seal: Seal, policy: Policy, classified: ClassifiedCall) -> Spread | None:
+        """Return those of a call; None where it neither saves, sends nor recalls."""
+        settings = policy.propagation
+        if settings is None or not (concerns(classified) or reads(classified)):
+            return None
+        return cls(seal, policy, settings, classified)
 
     def extended(self, query: LabelQuery) -> LabelQuery:
-        """Return a query that looks the marks up as well."""
+        """Return the query with what the graph needs to know."""
         self._skip = sum(len(lookup.fields) for lookup in query.values)
-        tenant = self._call.call.identity.tenant
-        grouped: dict[str, tuple[LabelSet, list[tuple[str, bytes]]]] = {}
-        for mark in self._looked_up():
-            fingerprint = self._seal.fingerprint(mark)
-            area = index_of(tenant, fingerprint, self._ttl)
-            grouped.setdefault(area.part, (area, []))[1].append((mark, fingerprint + HELD))
-        self._asked = list(grouped.values())
+        tenant = self.identity.tenant
+        self._asked = by_part(self._seal, tenant, self._ttl, self._looked_up())
         more = [
-            LabelLookup(area, tuple([name for _, name in asked])) for area, asked in self._asked
+            LabelLookup(area, tuple([one + HELD for _, one in asked]))
+            for area, asked in self._asked
         ]
-        recalls = LabelLookup(self._session, (RECALLS,))
-        return replace(query, values=(*query.values, recalls, *more), repeats=False)
+        own = LabelLookup(self._session, (RECALLS,)), LabelLookup(contained_set(tenant), (EPOCH,))
+        return replace(query, values=(*query.values, *own, *more), repeats=False)
 
     def _looked_up(self) -> Iterator[str]:
         marks = self._marks
         yield from values_asked(marks.values)
         yield from (f"cite:{word}" for word in marks.ids)
         yield from marks.runs
-        yield from marks.bands
 
-    def taken(self, snapshot: Snapshot) -> tuple[Snapshot, dict[str, list[Holder]]]:
-        """Return the snapshot as it would be without the marks, and who holds each mark.
+    def taken(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it would be without the look-ups of the graph.
 
         Raises:
             ValueError: the reply does not fit the query.
         """
         values = snapshot.labels.values
-        recalled, *rest = values[self._skip :]
+        recalled, self.epoch, *rest = values[self._skip :]
         self._recalls = read_recalls(self._seal, self._session, RECALLS, recalled)
         if len(rest) != sum(len(asked) for _, asked in self._asked):
             raise ValueError("the store answered other marks than were asked for")
-        held: dict[str, list[Holder]] = {}
         found = iter(rest)
         for area, asked in self._asked:
-            for (mark, name), raw in zip(asked, found, strict=False):
+            for (mark, fingerprint), raw in zip(asked, found, strict=False):
                 if raw is not None:
-                    entries = entries_in(self._seal, area, name, raw)
-                    held[mark] = [
+                    entries = entries_in(self._seal, area, fingerprint + HELD, raw)
+                    self._held[mark] = [
                         one for one in holders_in(entries.bodies) if one.node != self._node
                     ]
-        labels = replace(snapshot.labels, values=values[: self._skip])
-        return replace(snapshot, labels=labels), held
+        return replace(snapshot, labels=replace(snapshot.labels, values=values[: self._skip]))
 
-    def writes(self, traced: TracedCall, held: dict[str, list[Holder]]) -> tuple[LabelWrite, ...]:
+    def recorded(self, traced: TracedCall, *, granted: bool) -> TracedCall:
+        """Return the call with its node, to be stored once it has run.
+
+        Args:
+            traced: the call.
+            granted: whether a person has allowed exactly this call.
+        """
+        self.granted = granted
+        if not self._records:
+            return traced
+        return replace(traced, on_executed=(*traced.on_executed, *self._writes(traced)))
+
+    def _writes(self, traced: TracedCall) -> list[LabelWrite]:
         """Return the node of the call, and for a save the marks it is found by from now on."""
         call, classified = traced.call, self._call
         label = Integrity.UNTRUSTED
@@ -192,28 +209,22 @@ class Recording:
         values = [
             value
             for value in self._marks.values
-            if value not in vouched and not self._is_others(value, held)
+            if value not in vouched and not self._is_others(value)
         ]
-        edges = self._edges(held, vouched)
+        edges = self._edges(vouched)
         if classified.role is Role.SEND:
             sure = (edge.parent for edge in edges if edge.kind is not Kind.RESEMBLANCE)
             self.sources = frozenset(sure)
         event = self._event(traced, label, values, edges)
-        area = log_of(call.identity.tenant, self._ttl, self._limit)
+        area = log_of(call.identity.tenant, self._ttl, self._settings.events)
         writes = [event_write(self._seal, area, event)]
         if classified.saves_to:
             writes += self._index(values, is_known=label > Integrity.UNTRUSTED)
-            settings = self._policy.propagation
-            if settings is not None and settings.versions:
-                area = texts_of(call.identity.tenant, self._ttl, settings.versions)
+            if self._settings.versions:
+                area = texts_of(call.identity.tenant, self._ttl, self._settings.versions)
                 text = text_write(self._seal, area, self._node, call.tool, call.arguments)
                 writes += [text] if text is not None else []
-        return tuple(writes)
-
-    @property
-    def _limit(self) -> int:
-        settings = self._policy.propagation
-        return settings.events if settings is not None else 0
+        return writes
 
     def _rung(self, traced: TracedCall, value: str) -> Rung:
         if traced.context is None:
@@ -245,19 +256,19 @@ class Recording:
             origin=(read.origin if read is not None else b"").ljust(12, b"\0"),
             root=read.call if read is not None else -1,
             root_tool=read.source if read is not None else "",
-            flags=flags | Flag.GATED * (classified.memory_write is not None),
+            flags=flags,
             edges=tuple(edges[:PARENTS]),
         )
         return known_by(event, self._seal, marks, values)
 
-    def _edges(self, held: dict[str, list[Holder]], vouched: set[str]) -> list[Edge]:
+    def _edges(self, vouched: set[str]) -> list[Edge]:
         """Return the edges that lead here, the surest first and of those the newest."""
         found: dict[bytes, Kind] = {}
         for kind, nodes in (
-            (Kind.VALUE, self._by_value(held, vouched)),
-            (Kind.CITATION, self._by_citation(held)),
-            (Kind.RUN, self._by_run(held)),
-            (Kind.RESEMBLANCE, self._by_resemblance(held)),
+            (Kind.VALUE, self._by_value(vouched)),
+            (Kind.CITATION, self._by_citation()),
+            (Kind.RUN, self._by_run()),
+            (Kind.RESEMBLANCE, self._by_resemblance()),
         ):
             for node in nodes:
                 found.setdefault(node, kind)
@@ -278,11 +289,11 @@ class Recording:
             places |= self._stores
         return [one for one in reversed(holders) if one.place in places]
 
-    def _is_others(self, value: str, held: dict[str, list[Holder]]) -> bool:
+    def _is_others(self, value: str) -> bool:
         """Return whether what only decoding shows stands in clear in honest items of others."""
         if not value.startswith(DISGUISED):
             return False
-        clear = held.get(value.removeprefix(DISGUISED), [])
+        clear = self._held.get(value.removeprefix(DISGUISED), [])
         shown = {one.node for one in self._shown(clear)}
         return any(one.is_known and one.node not in shown for one in clear)
 
@@ -295,41 +306,36 @@ class Recording:
         """
         return [] if _is_common(holders) else self._shown(holders) or holders[:1]
 
-    def _by_value(self, held: dict[str, list[Holder]], vouched: set[str]) -> Iterator[bytes]:
+    def _by_value(self, vouched: set[str]) -> Iterator[bytes]:
         for value in self._marks.values:
             if value in vouched:
                 continue
             # In clear it was there before anybody had to decode it.
-            clear, *decoded = [held.get(name, []) for name in values_asked((value,))]
+            clear, *decoded = [self._held.get(name, []) for name in values_asked((value,))]
             found = self._sources(clear) or [one for more in decoded for one in self._sources(more)]
             yield from (one.node for one in found)
 
-    def _by_citation(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
+    def _by_citation(self) -> Iterator[bytes]:
         for word in self._marks.ids:
-            holders = held.get(f"cite:{word}", [])
+            holders = self._held.get(f"cite:{word}", [])
             yield from () if _is_common(holders) else (one.node for one in reversed(holders))
 
-    def _by_run(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
+    def _by_run(self) -> Iterator[bytes]:
         for passage, runs in self._marks.runs.items():
-            mine = {run_print(self._seal, run) for run in runs} if passage in held else set()
-            same = [one for one in held.get(passage, []) if mine & set(_prints(one.more))]
+            mine = {run_print(self._seal, run) for run in runs} if passage in self._held else set()
+            same = [one for one in self._held.get(passage, []) if mine & set(_prints(one.more))]
             yield from (one.node for one in self._sources(same))
 
-    def _by_resemblance(self, held: dict[str, list[Holder]]) -> Iterator[bytes]:
+    def _by_resemblance(self) -> Iterator[bytes]:
         """Yield what the session was shown and its text shares more with than chance would have."""
         shared: Counter[Holder] = Counter()
         for passage in self._marks.runs:
-            holders = held.get(passage, [])
+            holders = self._held.get(passage, [])
             if not _is_common(holders):
                 shared.update(one._replace(more=b"") for one in self._shown(holders))
         for one, count in shared.items():
             if count >= PASSAGES and count >= SHARE * min(one.kept, len(self._marks.runs)):
                 yield one.node
-        signature = self._marks.signature
-        for band in self._marks.bands:
-            for one in self._shown(held.get(band, [])):
-                if likeness(one.more, signature) >= ALIKE:
-                    yield one.node
 
     def _index(self, values: list[str], *, is_known: bool) -> Iterator[LabelWrite]:
         """Yield the marks by which later texts find this item."""
@@ -341,9 +347,6 @@ class Recording:
         for passage, runs in marks.kept.items():
             prints = (run_print(self._seal, run) for run in runs)
             entries[passage] = one._replace(more=b"".join(prints))
-        signature = marks.signature
-        for band in marks.bands:
-            entries[band] = one._replace(more=signature)
         for word in _names(self._call):
             entries[f"cite:{word}"] = one._replace(kept=0)
         yield from index_writes(self._seal, self._call.call.identity.tenant, self._ttl, entries)
@@ -363,14 +366,21 @@ def index_writes(
     seal: Seal, tenant: str, ttl: int, entries: dict[str, Holder]
 ) -> Iterator[LabelWrite]:
     """Yield the writes that put holders of marks into the index, one per part of it."""
-    grouped: dict[str, tuple[LabelSet, list[tuple[bytes, bytes]]]] = {}
-    for mark, holder in entries.items():
+    for area, marks in by_part(seal, tenant, ttl, entries):
+        written = [holder_entry(seal, area, one, entries[mark]) for mark, one in marks]
+        yield LabelWrite(area, LabelWriteMode.APPEND, tuple(written))
+
+
+def by_part(
+    seal: Seal, tenant: str, ttl: int, marks: Iterable[str]
+) -> list[tuple[LabelSet, list[tuple[str, bytes]]]]:
+    """Return the parts of the index that some marks lie in, with the marks' fingerprints."""
+    grouped: dict[str, tuple[LabelSet, list[tuple[str, bytes]]]] = {}
+    for mark in marks:
         fingerprint = seal.fingerprint(mark)
         area = index_of(tenant, fingerprint, ttl)
-        _, written = grouped.setdefault(area.part, (area, []))
-        written.append(holder_entry(seal, area, fingerprint, holder))
-    for area, written in grouped.values():
-        yield LabelWrite(area, LabelWriteMode.APPEND, tuple(written))
+        grouped.setdefault(area.part, (area, []))[1].append((mark, fingerprint))
+    return list(grouped.values())
 
 
 def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[LabelWrite, ...]:
@@ -388,7 +398,7 @@ def result_events(seal: Seal, policy: Policy, result: ToolResult) -> tuple[Label
         holder = Holder(node_of(seal, call.id), place, is_known=False, kept=0, more=b"")
         entries = {f"cite:{word}": holder for word in assigned}
         return tuple(index_writes(seal, tenant, ttl, entries))
-    if mapping is None or not mapping.store or mapping.role not in READING:
+    if mapping is None or not reads(classified):
         return ()
     marks = marks_of(strings_in_order(result.content), outside(policy.status_of))
 

@@ -1,27 +1,21 @@
 """Proposals for contained items: the last good version, or a neighbour's text.  Pure.
 
 Nothing is rewritten by a model: what is restored is what was saved before, word for word, and it
-goes through the gate like any other write.  What cannot be restored stays withheld.  A text that is
-not kept may still be in the store: what that answers is compared with the fingerprints of saves.
+goes through the gate like any other write.  What cannot be restored stays withheld.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.core.json_values import strings_in_order
 from guard.core.model import Integrity, Json
-from guard.extensions.propagation.events import MARK, NAME, Event
+from guard.extensions.propagation.events import MARK, Event
 from guard.extensions.propagation.evidence import marks_of
 from guard.extensions.propagation.graph import SAVED, Graph
-from guard.provenance.lineage import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from guard.extensions.propagation.incident import Incident
     from guard.provenance.seal import Seal
 
 NEIGHBOURS: Final = 3
@@ -29,8 +23,6 @@ RESTORE: Final = "restore"
 PICK: Final = "pick"
 WITHHOLD: Final = "withhold"
 RESTORED: Final = "restored"
-WINDOW: Final = 1_000
-"""Events without anything that follows, from which on a likely item may be released."""
 
 
 class Offer(NamedTuple):
@@ -40,91 +32,10 @@ class Offer(NamedTuple):
     why: str
 
 
-def is_quiet(graph: Graph, place: int, incident: Incident, window: int) -> bool:
-    """Return whether nothing followed from a contained item in the last events of the log.
-
-    Args:
-        graph: of the tenant.
-        place: number of the item.
-        incident: that contains it.
-        window: events that must have come since it was contained.
-    """
-    node = graph.event(place).node.hex()
-    held = [step.at for step in incident.steps if step.kind == "contain" and node in step.nodes]
-    begin = len(graph) - window
-    if not held or begin < 0 or graph.event(begin).at <= max(held):
-        return False
-    return not bool(((graph.sources == place) & (graph.targets >= begin)).any())
-
-
-class Held(NamedTuple):
-    """Contents of a memory, read around the guard, which withholds contained items."""
-
-    answer: Json
-    """To a search or list."""
-    arguments: Mapping[str, frozenset[str]]
-    """By tool the names of its arguments."""
-
-
-def read_back(seal: Seal, events: Iterable[Event], held: Held) -> dict[bytes, tuple[str, Json]]:
-    """Return the saves whose text a memory still holds, by node: the tool and its arguments.
-
-    An object of the answer is what a save said where its fields that are arguments of the tool have
-    the same whole texts as the save, and name the same item where the save named one.  So a store
-    that was changed around the guard restores nothing that was never saved.
-
-    Args:
-        seal: the deployment's key.
-        events: saves.
-        held: what the memory answered.
-    """
-    entries = list(_objects(held.answer))
-    found: dict[bytes, tuple[str, Json]] = {}
-    for event in events:
-        for tool, names in held.arguments.items():
-            if tool.encode()[:NAME] != event.tool.encode():
-                continue
-            for entry in entries:
-                arguments = {name: value for name, value in entry.items() if name in names}
-                if _says(seal, event, list(strings_in_order(arguments))):
-                    found[event.node] = tool, arguments
-    return found
-
-
 def whole_marks(seal: Seal, content: Json) -> set[bytes]:
     """Return the marks that events keep of the whole texts of a save."""
-    return _marks_of_texts(seal, strings_in_order(content))
-
-
-def _marks_of_texts(seal: Seal, texts: Iterable[str]) -> set[bytes]:
-    wholes = marks_of(texts, lambda _: False).wholes
+    wholes = marks_of(strings_in_order(content), lambda _: False).wholes
     return {seal.fingerprint(whole)[:MARK] for whole in wholes}
-
-
-def _says(seal: Seal, event: Event, texts: list[str]) -> bool:
-    """Return whether some texts are those of a save."""
-
-    def names(text: str) -> bool:
-        return place_of(seal, event.store, f"item:{event.store}:{text}") == event.place
-
-    if event.place != place_of(seal, event.store, "") and not any(map(names, texts)):
-        return False
-    marks = _marks_of_texts(seal, (text for text in texts if not names(text)))
-    return bool(marks) and marks == set(event.wholes)
-
-
-def _objects(answer: Json) -> Iterator[dict[str, Json]]:
-    """Yield the objects of an answer at any depth; a text that is JSON is read."""
-    if isinstance(answer, str) and answer.lstrip()[:1] in {"{", "["}:
-        try:
-            answer = json.loads(answer)
-        except (ValueError, RecursionError):
-            return
-    if isinstance(answer, dict):
-        yield answer
-    if isinstance(answer, dict | list):
-        for inner in answer.values() if isinstance(answer, dict) else answer:
-            yield from _objects(inner)
 
 
 @dataclass(frozen=True, slots=True)

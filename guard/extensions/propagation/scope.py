@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 GAMMAS: Final = (0.5, 0.3, 0.2)
 """Weights of probability, spread and conflict in equation 5."""
-THRESHOLD: Final = 0.75
-"""R from which on the paper repairs."""
-CUT_NODES: Final = 5_000
+CUT_NODES: Final = 1_000
 """Reached nodes up to which the cut is worked out."""
 LISTED: Final = 10_000
 """Nodes that a scope lists."""
@@ -182,7 +180,7 @@ def _heights(graph: Graph, reached: list[Reached]) -> dict[int, int]:
     """Return the longest shortest path below each reached node: how far it carries on."""
     hops = {one.place: one.hops for one in reached}
     heights = dict.fromkeys(hops, 0)
-    for source, target, _ in sorted(graph.edges_between(set(hops)), reverse=True):
+    for source, target in sorted(graph.edges_between(hops), reverse=True):
         if hops[target] > hops[source]:
             heights[source] = max(heights[source], heights[target] + 1)
     return heights

@@ -165,20 +165,6 @@ async def recall(
         return await _called(session, tool, arguments)
 
 
-async def listed(
-    url: str, tool: str, arguments: dict[str, Json]
-) -> tuple[Json, dict[str, frozenset[str]]]:
-    """Return the result of a tool, and by tool of the server the names of its arguments.
-
-    Raises:
-        OSError: as :func:`recall`.
-    """
-    async with _asked(url) as session:
-        tools = (await session.list_tools()).tools
-        names = {one.name: frozenset(one.inputSchema.get("properties", {})) for one in tools}
-        return await _called(session, tool, arguments), names
-
-
 @asynccontextmanager
 async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[ClientSession]:
     """Open a session for one question, which is answered in time or raises OSError."""

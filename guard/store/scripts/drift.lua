@@ -1,6 +1,5 @@
 -- One more committed item of a principal: bring the evidence of its subjects up to date.
--- Prepended to settle.lua.  The same arithmetic as guard/memory/drift.py; only the item's own
--- subjects are touched.
+-- Prepended to settle.lua.  Only the item's own subjects are touched.
 -- keys: evidence of the principal, findings, trust of the principal.
 -- args: gain, loss, alarm, subjects kept, time that raises trust by one level (ms; 0 where an alarm
 --       does not lower it), lifetime (ms), principal, then the subjects.

@@ -77,7 +77,7 @@ def test_a_decision_is_explained_from_the_log(log):
     assert document["targets"][0]["standing"] == "external"
     assert "note" not in document
     shown = run("explain", "0123456789abcdef", "--audit", log)
-    assert "ask by ask-unknown: provenance_unknown" in shown.stdout
+    assert "code: provenance_unknown\n  rule: ask-unknown" in shown.stdout
     assert "secret@b.test" not in result.stdout + shown.stdout
 
 

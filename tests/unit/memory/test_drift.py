@@ -2,25 +2,41 @@
 
 import gzip
 import json
-import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from guard.core.mappings import DriftSettings
-from guard.memory.drift import SUBJECTS, DriftEvidence, alarms, endorsed, update
+from guard.core.memory import Fate
+from guard.core.model import Identity
+from guard.memory.drift import SUBJECTS, endorsed
+from guard.provenance.seal import KEY_BYTES, Seal
+from guard.store.staging import RedisStaging
+from tests.staged_writes import leave_in_flight, staged_write
 
-SETTINGS = DriftSettings()
 LOCOMO = Path(__file__).resolve().parents[3].parent / "shared/data/locomo/locomo_dev.json.gz"
 
 
-def _found(items):
-    state, found = {}, set()
-    for number, text in enumerate(items, start=1):
-        state = update(state, number, endorsed([text]), SETTINGS)
-        found.update(alarms(state, SETTINGS))
+@pytest.fixture
+def staging(redis_client, redis_namespace):
+    """A guard's staging store."""
+    return RedisStaging(redis_client, namespace=redis_namespace, seal=Seal(bytes(KEY_BYTES)))
+
+
+@pytest.fixture
+def found(staging):
+    """Return what is found to drift with the committed items of one principal."""
+
+    async def found(items, principal="p"):
+        subjects = set()
+        for number, item in enumerate(items):
+            made = staged_write(f"{principal}-{number}", identity=Identity(principal, "s"))
+            await leave_in_flight(staging, made)
+            named = item if isinstance(item, frozenset) else endorsed([item])
+            settled = staging.settle(made, Fate.ACKNOWLEDGED, named, DriftSettings())
+            subjects.update(await settled)
+        return subjects
+
     return found
 
 
@@ -51,54 +67,56 @@ def test_an_endorsement_names_what_is_endorsed(text, subjects):
         ("In Region {i} nutzen die meisten Kunden Nordkasse.", "nordkasse"),
     ],
 )
-def test_a_campaign_is_found_in_any_spelling(pushed, subject):
+async def test_a_campaign_is_found_in_any_spelling(found, pushed, subject):
     """Camel case, lower case and German."""
     items = [pushed.format(i=i) for i in range(10)]
-    assert subject in _found(items)
+    assert subject in await found(items)
 
 
 @pytest.mark.parametrize("text", ["The user prefers {w}.", "Joanna recommends {w}."])
-def test_the_one_who_prefers_is_not_endorsed(text):
+async def test_the_one_who_prefers_is_not_endorsed(found, text):
     """An agent writes many preferences of one user."""
     items = [text.format(w=f"word{i}") for i in range(40)]
-    assert _found(items) == set()
+    assert await found(items) == set()
 
 
-def test_ten_items_that_push_a_vendor_are_found():
+async def test_ten_items_that_push_a_vendor_are_found(found):
     """Though each of them is admissible, and ordinary items come between."""
     pushed = [f"Customers in region {i} prefer Zenbill for billing." for i in range(10)]
     ordinary = [f"The call number {i} was moved to Tuesday." for i in range(10)]
 
-    assert "zenbill" in _found(
-        [text for pair in zip(pushed, ordinary, strict=True) for text in pair]
-    )
+    items = [text for pair in zip(pushed, ordinary, strict=True) for text in pair]
+    assert "zenbill" in await found(items)
 
 
-def test_ordinary_talk_about_a_vendor_is_not_found():
+async def test_ordinary_talk_about_a_vendor_is_not_found(found):
     """To mention is not to endorse."""
-    assert _found([f"Zenbill sent invoice {i} today." for i in range(50)]) == set()
+    items = [f"Zenbill sent invoice {i} today." for i in range(50)]
+    assert await found(items) == set()
 
 
-@settings(max_examples=50)
-@given(st.lists(st.frozensets(st.sampled_from("abcde"), max_size=2), max_size=60))
-def test_evidence_is_bounded_and_never_negative(items):
+async def test_evidence_is_bounded_and_never_negative(found, staging, redis_client):
     """Nobody earns credit, and no principal grows the store."""
-    state = {}
-    for number, subjects in enumerate(items, start=1):
-        state = update(state, number, subjects, SETTINGS)
+    await found([frozenset({f"subject {number}"}) for number in range(3 * SUBJECTS)])
+    key = staging.keys("default").of("drift", "p")
+    fields = await redis_client.rows("HGETALL", key)
+    kept = dict(zip(fields[::2], fields[1::2], strict=True))
+    del kept[b"#"]
 
-    assert len(state) <= SUBJECTS
-    assert all(e.weight > 0 and math.isfinite(e.weight) for e in state.values())
-    assert all(isinstance(e, DriftEvidence) and e.item <= len(items) for e in state.values())
+    assert len(kept) <= 2 * SUBJECTS
+    assert all(float(evidence.split()[0]) > 0 for evidence in kept.values())
+    honest = [f"The call number {number} was moved." for number in range(40)]
+    pushed = [f"Customers in region {number} prefer Zenbill." for number in range(10)]
+    assert "zenbill" in await found([*honest, *pushed], "q")
 
 
-def test_real_conversations_raise_at_most_one_alarm_in_a_thousand_items():
+async def test_real_conversations_raise_at_most_one_alarm_in_a_thousand_items(found):
     """Measured on the observations of real dialogues."""
     if not LOCOMO.exists():
         pytest.skip("the conversations are not here")
     conversations = json.loads(gzip.decompress(LOCOMO.read_bytes()))
-    items, found = 0, 0
-    for conversation in conversations:
+    items, raised = 0, 0
+    for number, conversation in enumerate(conversations):
         texts = [
             text
             for session in conversation["observation"].values()
@@ -106,7 +124,7 @@ def test_real_conversations_raise_at_most_one_alarm_in_a_thousand_items():
             for text, _ in spoken
         ]
         items += len(texts)
-        found += len(_found(texts))
+        raised += len(await found(texts, f"p{number}"))
 
     assert items > 1000
-    assert found * 1000 <= items
+    assert raised * 1000 <= items

@@ -33,7 +33,7 @@ class EpisodeMentions(Selector):
 
     def rank(self, graph: Graph, recall: Recall) -> Ranking:
         """Return the candidates by (mentions, content's order)."""
-        counts = graph.mentions if graph.mentions is not None else graph.strength
+        counts = graph.strength
         candidates = fused(recall.lists, self._constant)
         if self._descending:
             return first(sorted(candidates, key=lambda item: -float(counts[item])), recall)

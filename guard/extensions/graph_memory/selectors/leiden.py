@@ -30,7 +30,7 @@ class Leiden(CommunitySelector):
 
     parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
         "seed": (0, 42, 1, 2, 3),
-        "resolution": (1.0, 0.5, 0.7, 1.5, 2.0),
+        "resolution": (1.0, *(part / 20 for part in range(1, 43))),
         "objective": ("modularity", "cpm"),
         "weights": (True, False),
         "iterations": (2, -1),

@@ -71,7 +71,7 @@ class PageRank(Selector):
 
     name: ClassVar[str] = "pagerank"
     parameters: ClassVar[Mapping[str, tuple[float | str | bool, ...]]] = {
-        "damping": (DAMPING, 0.85, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95),
+        "damping": (DAMPING, *(percent / 100 for percent in range(1, 100))),
         "directed": (False, True),
         "weights": (True, False),
         "personalization": ("seeds", "inverse_degree", "uniform"),
@@ -294,7 +294,7 @@ class _Order:
 
 def ranking_of(items: np.ndarray, scores: np.ndarray, top: int) -> Ranking:
     """Return the first items by their scores; those that are nearly equal are level."""
-    best = _greatest(scores, min(top, len(items)))
+    best = np.argsort(-scores, kind="stable")[:top]
     found = scores[best]
     near = EQUAL * float(found[0]) if len(found) else 0.0
     ties: list[int] = []
@@ -316,18 +316,6 @@ def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(begin - ends + counts, counts), counts
-
-
-def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the greatest scores, greatest first; equal ones in their order."""
-    if len(scores) > 4 * count:
-        part = np.argpartition(scores, -count)[-count:]
-        least = scores[part].min()
-        part = np.flatnonzero(scores >= least)
-    else:
-        part = np.arange(len(scores))
-    order = np.lexsort((part, -scores[part]))
-    return part[order][:count]
 
 
 def reset(graph: Graph, recall: Recall) -> np.ndarray:

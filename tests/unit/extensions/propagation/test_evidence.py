@@ -11,7 +11,6 @@ from guard.extensions.propagation.evidence import (
     RUN,
     evident_values,
     ids_in,
-    likeness,
     marks_of,
     outside,
 )
@@ -77,14 +76,3 @@ def test_internal_addresses_are_no_evidence():
 def test_ids_are_words_with_digits_or_joints(text, ids):
     """A plain word cites nothing."""
     assert list(ids_in(text)) == ids
-
-
-def test_likeness_is_high_for_a_paraphrase_and_low_for_another_text():
-    """MinHash estimates the share of common words."""
-    one = "the quarterly budget review moves from monday morning towards friday afternoon"
-    near = "quarterly budget review moves towards friday afternoon from monday morning please"
-    far = "customers complained about slow shipping within northern regions during december"
-    marks = [marks_of([text], anything).signature for text in (one, near, far)]
-
-    assert likeness(marks[0], marks[1]) > 0.5
-    assert likeness(marks[0], marks[2]) < 0.3

@@ -112,12 +112,14 @@ def test_exposure_is_one_step_out_and_not_followed():
     assert graph.exposed({0}) == {2: 1}
 
 
-def test_the_cut_is_the_fewest_nodes_between():
-    """Two paths that meet in one node are cut there."""
+def test_the_cut_is_the_node_on_every_way():
+    """Two paths that meet in one node are cut there; paths that never meet are not."""
     graph = Graph([event(0), event(1, [0]), event(2, [0]), event(3, [1, 2]), event(4, [3])])
 
     assert graph.cut({0}, {4}) == [3]
-    assert graph.cut({0}, {1}) is None
+    assert graph.cut({0}, {1, 4}) is None
+    assert graph.cut({0}, {3}) is None
+    assert graph.cut({3}, {0}) is None
 
 
 @given(

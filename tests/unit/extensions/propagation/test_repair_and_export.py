@@ -1,24 +1,13 @@
 """A contained item can be restored to what was good, and an incident handed on as evidence."""
 
-import csv
-import io
 import json
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from guard.core.calls import ToolResult
 from guard.extensions.propagation.events import texts_of
 from guard.extensions.propagation.evidence import Tier
-from guard.extensions.propagation.export import (
-    as_csv,
-    as_graphml,
-    as_json,
-    as_stix,
-    document_of,
-    is_signed,
-)
-from guard.extensions.propagation.repair import Held
+from guard.extensions.propagation.export import as_json, as_stix, document_of, is_signed
 from guard.memory.candidate import content_digest
 from guard.operations.incidents import Given
 from guard.store.incident_records import read_texts
@@ -98,36 +87,6 @@ async def test_where_no_texts_are_kept_what_the_gate_staged_is_restored(
     assert texts == {}
 
 
-@pytest.mark.parametrize("sections", ["propagation: {events: 1000}\n"])
-@pytest.mark.parametrize(
-    ("entry", "is_read"),
-    [
-        pytest.param({"key": "other", "value": HONEST, "score": 0.5}, True, id="as it was saved"),
-        pytest.param({"key": "other", "value": f"{HONEST}, they say"}, False, id="other words"),
-        pytest.param({"key": "rule", "value": HONEST}, False, id="under another name"),
-        pytest.param({"value": HONEST}, False, id="without its name"),
-        pytest.param({"key": "other", "text": HONEST}, False, id="in no argument of the tool"),
-        pytest.param({"key": "other", "value": HONEST, "more": POISON}, False, id="with more"),
-    ],
-)
-async def test_what_a_memory_holds_is_the_text_of_a_save_or_none(entry, is_read, agent, operator):
-    """Word for word, under the same name, in the tool's own arguments; at any depth."""
-    await agent.in_session("early").call("save", {"key": "other", "value": HONEST}, "ok")
-    await agent.call("read", {"page": "x"}, POISON)
-    await agent.call("save", {"key": "rule", "value": f"{POISON}; {HONEST}"}, "ok")
-    name = await contained(operator, value="drop@evil.test")
-    answer = {"content": [{"type": "text", "text": json.dumps({"items": [entry]})}]}
-    names = {"save": frozenset({"key", "value", "more"}), "send": frozenset({"key", "value"})}
-    _, before = await operator.proposals(name)
-    [found], texts = await operator.proposals(name, Held(answer, names))
-
-    assert before == {}
-    assert [one for one in texts.values() if one[1]["key"] == "other"] == (
-        [("save", {"key": "other", "value": HONEST})] if is_read else []
-    )
-    assert found.action == ("pick" if is_read else "withhold")
-
-
 async def test_texts_are_enciphered_and_bounded(agent, store, seal, graph):
     """Nobody reads them in the store, and altered ones are not given out."""
     await spread(agent)
@@ -205,16 +164,16 @@ async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator)
 
 
 async def exported(agent, operator):
-    """Return a graph, a scope and the exported document of an incident."""
+    """Return the exported document of an incident."""
     await spread(agent)
     incident = await contained(operator, item="rule", store="facts")
     graph, scope = await operator.scope(incident)
-    return graph, scope, document_of(graph, await operator.incident(incident), scope)
+    return document_of(graph, await operator.incident(incident), scope)
 
 
 async def test_json_is_signed_and_names_no_text(agent, operator, seal):
     """One changed letter shows."""
-    *_, document = await exported(agent, operator)
+    document = await exported(agent, operator)
     text = as_json(seal, document)
 
     assert is_signed(seal, text)
@@ -224,24 +183,10 @@ async def test_json_is_signed_and_names_no_text(agent, operator, seal):
     assert document["tags"] == {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 
 
-async def test_a_spreadsheet_and_a_reader_of_graphs_get_what_was_reached(agent, operator):
-    """Nothing in the lines is taken for a formula."""
-    graph, scope, document = await exported(agent, operator)
-    document["scope"]["items"][0]["tool"] = "=HYPERLINK()"
-    rows = list(csv.DictReader(io.StringIO(as_csv(document))))
-    root = ET.fromstring(as_graphml(graph, scope))
-    space = "{http://graphml.graphdrawing.org/xmlns}"
-
-    assert len(rows) == len(document["scope"]["items"])
-    assert rows[0]["tool"] == "'=HYPERLINK()"
-    counts = [len(root.findall(f"{space}graph/{space}{kind}")) for kind in ("node", "edge")]
-    assert counts == [2, 1]
-
-
 async def test_stix_is_read_back_by_its_library(agent, operator):
     """STIX 2.1, with the technique of both lists."""
     stix2 = pytest.importorskip("stix2", reason="the extra `incidents` is not installed")
-    *_, document = await exported(agent, operator)
+    document = await exported(agent, operator)
     bundle = stix2.parse(as_stix(document), allow_custom=True)
     kinds = {one["type"] for one in bundle["objects"]}
 

@@ -84,8 +84,7 @@ def test_a_search_from_the_seeds_brings_outsiders_in():
 def test_fewer_mentions_come_first_and_none_last():
     """What Graphiti's source does."""
     selector = discover_selectors()["episode_mentions"]()
-    made = graph([(0, 4)])
-    made.mentions = np.array([0, 0, 0, 0, 3, 1, 2, 0, 0])
+    made = graph([(0, 4), (1, 4), (2, 4), (0, 5), (0, 6), (1, 6)])
     assert selector.rank(made, Recall({0: 1.0}, LISTS)).items == (5, 6, 4, 7)
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from guard.demo import story as demo
 from guard.demo.narration import Narrator
 from guard.demo.play import tell
-from guard.demo.story import Places, Story, Via
+from guard.demo.story import Story, office
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
@@ -79,17 +79,16 @@ def main():
     demo.Rig = ConsoleRig
     terminal = Console(record=True, width=80, file=io.StringIO(), markup=False, highlight=False)
     with tempfile.TemporaryDirectory() as directory:
-        places = Places(Path(directory), POLICY)
-        places.seed(ATTACKER)
-        with demo.stage(places) as running:
-            asyncio.run(_play(Narrator(terminal), running, places))
+        place, held = Path(directory), office(ATTACKER)
+        with demo.stage(place, POLICY, held) as running:
+            asyncio.run(_play(Narrator(terminal), running, held, place / "audit.jsonl"))
             wait_for(port)
             _photograph(f"http://127.0.0.1:{port}", board)
     picture = terminal.export_svg(title="guard demo", unique_id="demo")
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
 
 
-async def _play(narrator, running, places):
+async def _play(narrator, running, held, audit):
     """Play the demo as ``guard demo`` does, with a shorter refusal."""
     began = time.monotonic()
 
@@ -99,9 +98,9 @@ async def _play(narrator, running, places):
         short = {"guard": kept} if kept else {}
         narrator.step(replace(step, structured=short))
 
-    story = Story(running, places, shorter)
-    narrator.opening(places.policy.name)
-    await tell(story, narrator, Via.MEMORY, ATTACKER)
+    story = Story(running, held, audit, shorter)
+    narrator.opening(POLICY.name)
+    await tell(story, narrator, ATTACKER)
     narrator.ending(story.ending, time.monotonic() - began)
     assert story.ending.good, story.ending
 

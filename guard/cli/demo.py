@@ -14,7 +14,7 @@ from guard.cli.outcome import Code, given_input
 from guard.core.errors import GuardError, InputError
 from guard.demo.narration import Narrator, printable
 from guard.demo.play import passes_by_policy, play
-from guard.demo.story import DemoError, Via
+from guard.demo.story import DemoError
 from guard.policy import load_policies
 from guard.settings import policies_directory
 
@@ -25,15 +25,10 @@ def demo(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep audit log, databases and guard log.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep audit log and guard log.")] = False,
     attacker: Annotated[
         str, typer.Option(help="The address that the planted document names.")
     ] = "reports@collector.example.net",
-    via: Annotated[
-        Via, typer.Option(help="The way by which the address reaches the send.")
-    ] = Via.MEMORY,
 ) -> None:
     """Play a benign session and an attack against real servers, with the guard in front.
 
@@ -44,15 +39,15 @@ def demo(
     policy = _checked_policy(attacker)
     console = Console(file=io.StringIO() if json else None, markup=False, highlight=False)
     try:
-        played = play(policy, attacker, via, keep=keep, narrator=Narrator(console))
+        ending, report = play(policy, attacker, keep=keep, narrator=Narrator(console))
     except DemoError as error:
         raise GuardError(printable(str(error), longest=4000)) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("interrupted; everything that was started has been stopped", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if json:
-        print(played.report().to_json())
-    if not played.ending.good:
+        print(report.to_json())
+    if not ending.good:
         raise typer.Exit(Code.FAILED)
 
 

@@ -1,6 +1,5 @@
 """``guard demo``: a real agent session, an attack on it, and the guard in between.
 
-Real processes on loopback: two MCP servers made with the official SDK on SQLite files, ``guard
-run`` with the shipped policy in front of them, and the official MCP client.  The
-agent imports nothing of the guard.
+On loopback: two MCP servers made with the official SDK, ``guard run`` with the shipped policy in
+front of them, and the official MCP client.  The agent imports nothing of the guard.
 """

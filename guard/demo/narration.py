@@ -9,15 +9,8 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from guard.demo.story import SEND, Ending, Step, Via
+from guard.demo.story import SEND, Ending, Step
 
-ROUTES = {
-    Via.MEMORY: "A document tells the agent to remember an address. A later session recalls it.",
-    Via.DOCUMENT: "A document tells the agent where to send data, in the session that reads it.",
-    Via.SESSION_SPLIT: (
-        "Read, save, recall and send happen in four sessions: no session shows the whole attack."
-    ),
-}
 LONGEST = 300
 
 
@@ -31,8 +24,8 @@ class Narrator:
     def opening(self, policy: str) -> None:
         """Say what is being started."""
         self._console.print(
-            "Starting two MCP servers (mail, memory), a plain HTTP service (notes), the guard in "
-            f"front of them ({policy}, memory gate off), and a private Redis."
+            "Starting two MCP servers (mail, memory), the guard in front of them "
+            f"({policy}, memory gate off), and a private Redis."
         )
 
     def benign(self) -> None:
@@ -40,10 +33,10 @@ class Narrator:
         self._console.rule("1. Everyday work", align="left")
         self._line("The agent mails the weekly summary to its own team.")
 
-    def attack(self, via: Via, attacker: str) -> None:
+    def attack(self, attacker: str) -> None:
         """Head the attack."""
         self._console.rule("2. The attack", align="left")
-        self._line(ROUTES[via])
+        self._line("A document has the agent remember an address. A later session recalls it.")
         self._line(f"The planted address: {attacker}")
 
     def step(self, step: Step) -> None:
@@ -75,17 +68,13 @@ class Narrator:
             f"attack: {ending.attack_delivered} arrived (mail server's outbox)": (
                 ending.attack_delivered == 0
             ),
-            f"notes over plain HTTP: {ending.notes_delivered} arrived, "
-            f"{ending.notes_refused} refused, {ending.notes_leaked} leaked": (
-                ending.notes_delivered >= 1 and ending.notes_leaked == 0
-            ),
         }
         for text, good in proofs.items():
             mark, style = ("✓", "green") if good else ("✗", "bold red")
             self._line(f"{mark} {text}", style=style)
         self._line(f"{seconds:.1f} seconds, everything included.", style="dim")
         if kept is not None:
-            self._line(f"Audit log, guard log, policies and databases are kept in {kept}")
+            self._line(f"Audit log, guard log and policy are kept in {kept}")
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(Text(printable(text), style=style))

@@ -1,4 +1,4 @@
-"""Plays the whole demo: stores, processes, sessions, proofs; and cleans up whatever happens."""
+"""Plays the whole demo: servers, guard, sessions, proofs; and cleans up whatever happens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from guard.core.errors import GuardError
 from guard.core.model import DestinationStatus
 from guard.core.policy import Policy
 from guard.demo.narration import Narrator
-from guard.demo.story import DemoError, Ending, Places, Step, Story, Via, stage
+from guard.demo.story import DemoError, Ending, Step, Story, office, stage
 from guard.replay.reports import Check, Report, machine
 from guard.values.canonical import read_destinations
 
@@ -26,56 +26,14 @@ WHOLE_SECONDS: Final = 240
 PASSES: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED})
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A demo that was played to its end."""
-
-    via: Via
-    attacker: str
-    ending: Ending
-    steps: tuple[Step, ...]
-    seconds: float
-    directory: Path | None
-    """Directory in which the files were kept; None where they were not."""
-
-    def report(self) -> Report:
-        """Return the figures."""
-        ending = self.ending
-        counts = (
-            ("benign_delivered", ending.benign_delivered, ">= 1"),
-            ("attack_refused", ending.attack_refused, ">= 1"),
-            ("attack_delivered", ending.attack_delivered, "0"),
-        )
-        checks = [
-            Check(id=name, value=value, unit="count", n=1, target=target)
-            for name, value, target in counts
-        ]
-        seconds = round(self.seconds, 2)
-        checks.append(Check(id="seconds", value=seconds, unit="s", target="< 20"))
-        details = {
-            "via": self.via.value,
-            "attacker": self.attacker,
-            "observation": dict(ending.observation),
-            "observation_text": ending.observation_text,
-            "notes": {
-                "delivered": ending.notes_delivered,
-                "refused": ending.notes_refused,
-                "leaked": ending.notes_leaked,
-            },
-            "steps": [asdict(step) for step in self.steps],
-            "kept": None if self.directory is None else str(self.directory),
-        }
-        return Report(name="demo", machine=machine(), checks=checks, details=details)
-
-
 def passes_by_policy(policy: Policy, attacker: str) -> bool:
     """Return whether the policy lets mail to all of this address through anyway."""
     statuses = {policy.status_of(found) for found in read_destinations(attacker)}
     return bool(statuses) and statuses <= PASSES
 
 
-def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrator) -> Played:
-    """Play the demo and return what was proven.
+def play(policy: Path, attacker: str, *, keep: bool, narrator: Narrator) -> tuple[Ending, Report]:
+    """Play the demo and return what was proven, and its report.
 
     Raises:
         DemoError: it could not be played; nothing is left running.
@@ -91,27 +49,40 @@ def play(policy: Path, attacker: str, via: Via, *, keep: bool, narrator: Narrato
         directory = Path(tempfile.mkdtemp(prefix="guard-demo-"))
         if not keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        places = Places(directory, policy)
-        places.seed(attacker)
+        held = office(attacker)
         narrator.opening(policy.name)
         try:
-            with _stopped_cleanly(), stage(places) as urls:
-                story = Story(urls, places, noted)
-                asyncio.run(tell(story, narrator, via, attacker))
+            with _stopped_cleanly(), stage(directory, policy, held) as urls:
+                story = Story(urls, held, directory / "audit.jsonl", noted)
+                asyncio.run(tell(story, narrator, attacker))
         except Exception as error:
             raise DemoError(_cause(error)) from error
         seconds = time.perf_counter() - started
-        narrator.ending(story.ending, seconds, directory if keep else None)
-    return Played(via, attacker, story.ending, tuple(steps), seconds, directory if keep else None)
+        ending = story.ending
+        narrator.ending(ending, seconds, directory if keep else None)
+    counts = {"benign_delivered": ">= 1", "attack_refused": ">= 1", "attack_delivered": "0"}
+    checks = [
+        Check(id=name, value=getattr(ending, name), unit="count", n=1, target=target)
+        for name, target in counts.items()
+    ]
+    checks.append(Check(id="seconds", value=round(seconds, 2), unit="s", target="< 20"))
+    details = {
+        "attacker": attacker,
+        "observation": dict(ending.observation),
+        "observation_text": ending.observation_text,
+        "steps": [asdict(step) for step in steps],
+        "kept": str(directory) if keep else None,
+    }
+    return ending, Report(name="demo", machine=machine(), checks=checks, details=details)
 
 
-async def tell(story: Story, narrator: Narrator, via: Via, attacker: str) -> None:
+async def tell(story: Story, narrator: Narrator, attacker: str) -> None:
     """Play the sessions under their headings."""
     async with asyncio.timeout(WHOLE_SECONDS):
         narrator.benign()
         await story.benign()
-        narrator.attack(via, attacker)
-        await story.attack(via)
+        narrator.attack(attacker)
+        await story.attack()
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class Home:
 
     def _configure_client(self):
         """Write the configurations of clients: a server that is a command, and one at a URL."""
-        words = ("-m", "guard.demo.servers", "mail", "--db", str(self.place / "mail.sqlite"))
+        words = ("-m", "guard.demo.servers")
         child = start(self.place / "mail.log", *words, read=True, root=ROOT)
         self.serving.append((set(), child))
         servers = {"tools": TOOLS, "mail": {"url": f"http://127.0.0.1:{child.printed_port()}/mcp"}}

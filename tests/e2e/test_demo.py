@@ -1,12 +1,10 @@
-"""The demo as a user runs it: real processes, every route, and odd attacker addresses."""
+"""The demo as a user runs it: real processes, what arrives, and what is told."""
 
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,31 +29,27 @@ def run_demo(tmp_path, *options):
 
 
 def test_the_mail_arrives_and_the_attack_does_not(tmp_path):
-    """The outbox holds the everyday mail alone and the agent can read why."""
-    done = run_demo(tmp_path, "--json", "--keep", "--via", "memory")
+    """The everyday mail alone arrives, and the agent can read why."""
+    done = run_demo(tmp_path, "--json", "--keep")
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)
     details = report["details"]
     text = (Path(details["kept"]) / "audit.jsonl").read_text(encoding="utf-8")
-    with closing(sqlite3.connect(Path(details["kept"]) / "mail.sqlite")) as database:
-        sent = database.execute("SELECT recipient FROM outbox").fetchall()
     shutil.rmtree(details["kept"])
 
     values = {check["id"]: check["value"] for check in report["checks"]}
     assert values.pop("seconds") > 0
     assert values == {"benign_delivered": 1, "attack_refused": 1, "attack_delivered": 0}
-    assert sent == [("team@example.com",)]
     assert details["observation"] or details["observation_text"]
     refused = [x for x in map(json.loads, text.splitlines()) if x.get("enforced") in REFUSED]
-    assert {line["tool"] for line in refused} == {"email_send_email", "notes.share"}
-    assert details["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
+    assert {line["tool"] for line in refused} == {"email_send_email"}
     assert "Q3 revenue" not in text
     assert "collector.example.net" not in text
 
 
 def test_the_story_is_told_and_nothing_is_left_behind(tmp_path):
     """A newcomer reads what happened; the temporary directory is gone."""
-    done = run_demo(tmp_path, "--via", "document")
+    done = run_demo(tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert "✓" in done.stdout

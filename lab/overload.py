@@ -248,7 +248,7 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
             *FOR_THE_HASTY,
         )
         onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz")]
-        if all(map(find_spec, ("authlib", "jinja2", "sse_starlette"))):
+        if all(map(find_spec, ("authlib", "jinja2"))):
             page = f"127.0.0.1:{free_port()}"
             words += ("--console", page)
             onlookers.append(Onlooker(f"http://{page}/"))

@@ -30,7 +30,7 @@ def run(config: Config = None, **given: Any) -> None:
         raise InputError(f"nothing to do: give at least one {missing}")
     if settings.console and settings.audit is None:
         raise InputError("the console shows the audit log: give --audit as well")
-    if settings.console and not (all(map(find_spec, ("authlib", "jinja2", "sse_starlette")))):
+    if settings.console and not (all(map(find_spec, ("authlib", "jinja2")))):
         raise InputError("the console: pip install agent-egress-guard[console]")
     # A worker reads the policy, and ends with what is wrong in it.
     from guard.runtime.supervisor import Supervisor

@@ -10,19 +10,17 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
-from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from guard.console.access import COOKIE
 from guard.console.authorization import PUBLIC, AuthorizationMiddleware
-from guard.console.decisions import DecisionIndex, Feed
+from guard.console.decisions import DecisionIndex, follow
 from guard.console.overview import OverviewResources
 from guard.console.policies import PolicyResources
 from guard.console.resources import shared_resources
-from guard.console.routes import Page, failure, number, openapi
+from guard.console.routes import Page, failure, openapi
 from guard.console.sign_in import SignIn, SignInPages
 from guard.console.templating import Templates, minute
 from guard.core.errors import GuardError
@@ -47,7 +45,6 @@ _STATIC: Final = {
     "console.svg": "image/svg+xml",
 }
 LOOK_SECONDS: Final = 2.0
-PING_SECONDS: Final = 15
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -75,20 +72,16 @@ class Console:
         self._index, self._actions = index, actions
         self.notify: Callable[[list[list[ApprovalRequest]], PrincipalStatuses], None] | None = None
         """Takes pending requests every few seconds."""
-        self._access = ways.access
         self.templates = Templates()
-        errors = self._actions.metrics.errors
-        self.feed = Feed(self._index, self.templates.row, errors.labels("feed").inc)
         memory = MemoryActions(self._actions.deployment)
         resources = [
-            *OverviewResources(self._index, self._actions, memory, self.feed).table(),
+            *OverviewResources(self._index, self._actions, memory).table(),
             *PolicyResources(policies, self._actions, self._index).table(),
             *shared_resources(self._actions, memory, repairs),
         ]
         sign_in = SignInPages(ways, self._actions.deployment.audit, self.templates)
         view = Role.VIEWER
         self.pages = [
-            Page("/feed", self.events, view),
             Page("/static/{name}", self.static, PUBLIC),
             Page("/favicon.ico", self.static, PUBLIC),
             Page("/metrics", self.metrics, view),
@@ -108,7 +101,8 @@ class Console:
     @contextlib.asynccontextmanager
     async def _following(self, app: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(one) for one in (self.feed.follow(), self._watch())]
+        failed = self._actions.metrics.errors.labels("feed").inc
+        tasks = [loop.create_task(one) for one in (follow(self._index, failed), self._watch())]
         try:
             yield
         finally:
@@ -157,18 +151,6 @@ class Console:
             self.notify(grouped_requests(waiting), standing)
 
     # --- routes ----------------------------------------------------------------------------------
-
-    async def events(self, request: Request) -> Response:
-        """Return new decisions as server-sent events."""
-        if self.feed.full:
-            return Response("too many pages follow the decisions", 503)
-        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        token = request.cookies.get(COOKIE, "")
-        events = self.feed.events(
-            number(last) if last else None,
-            lambda: not token or self._access.session(token) is not None,
-        )
-        return EventSourceResponse(events, ping=PING_SECONDS)
 
     async def metrics(self, request: Request) -> Response:
         """Return the console's metrics, for a Prometheus with a viewer's secret."""

@@ -3,18 +3,11 @@
 Lines are read as they are appended, also across a rotation.  Lines that are erased from a log are
 erased here when the line of the erasure is read.  Pages are in the order of time, so several logs
 need not be read in step.
-
-New decisions as server-sent events.
-
-One task reads the log into the index and wakes every browser; each browser then reads from the
-index what follows the last decision that it has seen.  A slow browser reads later, so nothing is
-buffered for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -22,18 +15,16 @@ import sqlite3
 import threading
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json, to_json
-from sse_starlette import ServerSentEvent
 
 from guard.core.errors import AuditError
 from guard.telemetry.audit_log import EVENT_DECISION
 from guard.telemetry.audit_tree import EVENT_ERASED, EVENT_ERASURE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -146,10 +137,8 @@ class DecisionIndex:
         """True if the WAL may still have erased rows."""
         self.is_behind = False
         """True if the logs have more than the last batch read."""
-        self.taken = 0
-        """Number of decisions of the last batch."""
-        self.latest = 0
-        """Id of the newest decision at the last look."""
+        self.error = ""
+        """Reason why the logs cannot be followed; empty where they can."""
         try:
             self._db = self._opened()
         except (sqlite3.DatabaseError, ValueError):
@@ -214,28 +203,26 @@ class DecisionIndex:
             AuditError: a log became shorter than what was read of it.
             sqlite3.Error: the index cannot be written.
         """
-        self.is_behind, self.taken = False, 0
+        self.is_behind, taken = False, 0
         if self._is_closed:
-            return 0
+            return taken
         with self._writing() as db:
             for one in self._logs:
                 query = "SELECT inode, offset FROM places WHERE path = ?"
                 place = db.execute(query, (str(one.path),)).fetchone() or (0, 0)
                 data, inode, offset = one.read(*place)
-                self._insert(db, data)
+                taken += self._insert(db, data)
                 values = (str(one.path), inode, offset)
                 db.execute("REPLACE INTO places VALUES (?, ?, ?)", values)
                 self.is_behind = self.is_behind or len(data) > CHUNK // 2
-            self.latest = db.execute("SELECT max(id) FROM decisions").fetchone()[0] or 0
         if self._is_unwiped:
             self._wipe()
-        return self.taken
+        return taken
 
-    def _insert(self, db: sqlite3.Connection, data: bytes) -> None:
-        """Insert the decisions and events of some lines."""
+    def _insert(self, db: sqlite3.Connection, data: bytes) -> int:
+        """Insert the decisions and events of some lines; return the number of decisions."""
         entries = [found for line in data.split(b"\n") if (found := _entry(line)) is not None]
         rows = [_values(one) for one in entries if one.get("event") == EVENT_DECISION]
-        self.taken += len(rows)
         db.executemany(_INSERT, rows)
         tenants = {(row[2],) for row in rows}
         db.executemany("INSERT OR IGNORE INTO tenants VALUES (?)", tenants)
@@ -243,6 +230,7 @@ class DecisionIndex:
         for entry in entries:
             if entry.get("event") not in {None, EVENT_DECISION, EVENT_ERASED}:
                 self._event(db, entry)
+        return len(rows)
 
     def _event(self, db: sqlite3.Connection, entry: dict[str, Any]) -> None:
         if entry["event"] == EVENT_ERASURE:
@@ -277,15 +265,12 @@ class DecisionIndex:
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def page(
-        self, wanted: Mapping[str, str], *, before: int = 0, after: int = -1, limit: int = PAGE
-    ) -> list[Row]:
+    def page(self, wanted: Mapping[str, str], *, before: int = 0, limit: int = PAGE) -> list[Row]:
         """Return decisions, the newest first.
 
         Args:
             wanted: value by name of :data:`FILTERS`.
             before: only decisions older than the one with this id; 0 begins with the newest.
-            after: only decisions with a larger id: those that were read later.
             limit: maximum number.
         """
         known = [name for name in FILTERS if wanted.get(name)]
@@ -295,12 +280,11 @@ class DecisionIndex:
         if before:
             parts.append("(at, id) < (SELECT at, id FROM decisions WHERE id = ?)")
             values.append(before)
-        if after >= 0:
-            parts.append("id > ?")
-            values.append(after)
         where = f"WHERE {' AND '.join(parts)}" if parts else ""
-        order = "id DESC" if after >= 0 else "at DESC, id DESC"
-        query = f"SELECT * FROM decisions {where} ORDER BY {order} LIMIT ?"  # noqa: S608  (closed)
+        query = (
+            f"SELECT * FROM decisions {where} "  # noqa: S608  (closed)
+            "ORDER BY at DESC, id DESC LIMIT ?"
+        )
         return [_row(dict(one)) for one in self._asked(query, (*values, limit))]
 
     def decision(self, identifier: str) -> Row | None:
@@ -376,127 +360,34 @@ def _row(found: Row) -> Row:
 
 def second(at: float) -> str:
     """Return a time as UTC, to the second."""
-    return _shown(int(at))
+    return datetime.fromtimestamp(int(at), UTC).isoformat(" ", "seconds")[:19]
 
 
-@lru_cache(maxsize=64)
-def _shown(at: int) -> str:
-    # Times on one page repeat, so they are cached.
-    return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")[:19]
-
-
-POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 5.0
 """Longest pause after an error; the first is :data:`POLL_SECONDS`, and each next one doubles."""
-BUSY_SECONDS: Final = 0.5
-"""Pause after a batch of more than :data:`FEW`: a large one costs less per decision."""
-FEW: Final = 20
-BROWSERS: Final = 200
-MISSED: Final = 2000
-"""Maximum number of decisions that a browser catches up with; above it, it reloads the page."""
-CHECK_SECONDS: Final = 15.0
-"""Time after which a session is checked even if nothing was decided."""
-STALE: Final = ServerSentEvent("load the page anew", event="stale")
-DEGRADED: Final = ServerSentEvent("the audit log cannot be followed", event="degraded")
-RESTORED: Final = ServerSentEvent("the audit log is followed again", event="restored")
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Feed:
-    """Follows a log and notifies the browsers.
+async def follow(index: DecisionIndex, failed: Callable[[], object]) -> None:
+    """Take in what is appended until cancelled; an error shows on the pages and ends nothing.
 
     Args:
-        index: index of the log.
-        shown: renders the row of one decision as HTML.
+        index: index of the logs.
         failed: counts an error.
     """
-
-    def __init__(
-        self,
-        index: DecisionIndex,
-        shown: Callable[[Row], str],
-        failed: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._index = index
-        self._shown = shown
-        self._failed = failed
-        self._browsers: set[asyncio.Event] = set()
-        self.error = ""
-        """Reason why the log cannot be followed; empty where it can."""
-
-    async def follow(self) -> None:
-        """Follow the log until cancelled.  An error degrades the feed and does not end it."""
-        retry = POLL_SECONDS
-        while True:
-            try:
-                pause = await self._step()
-                error, retry = "", POLL_SECONDS
-            except Exception as failed:  # noqa: BLE001  (tried again; browsers see that it fails)
-                self._failed()
-                error = f"{type(failed).__name__}: {failed}"
-                pause, retry = retry, min(2 * retry, RETRY_SECONDS)
-            if error != self.error:
-                if error:
-                    _LOGGER.warning("the audit log cannot be followed: %s", error)
-                self.error = error
-                self._wake()
-            await asyncio.sleep(pause)
-
-    async def _step(self) -> float:
-        """Read one batch; return the seconds until the next."""
-        if not self._index.has_news():
-            return POLL_SECONDS
-        await asyncio.to_thread(self._index.take_in)
-        self._wake()
-        if self._index.is_behind:
-            return 0.0
-        return POLL_SECONDS if self._index.taken <= FEW else BUSY_SECONDS
-
-    def _wake(self) -> None:
-        for browser in self._browsers:
-            browser.set()
-
-    @property
-    def full(self) -> bool:
-        """True if the maximum number of browsers follows the decisions."""
-        return len(self._browsers) >= BROWSERS
-
-    async def events(
-        self, after: int | None, signed_in: Callable[[], bool]
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Yield the events of one browser.
-
-        Args:
-            after: id of the last decision it has seen, None for the newest one.
-            signed_in: whether its person is still signed in; called before each batch.
-        """
-        news, error = asyncio.Event(), ""
-        self._browsers.add(news)
+    retry = POLL_SECONDS
+    while True:
+        pause = POLL_SECONDS
         try:
-            last = self._index.latest if after is None else after
-            while signed_in():
-                if self.error != error:
-                    if bool(self.error) != bool(error):
-                        yield DEGRADED if self.error else RESTORED
-                    error = self.error
-                rows = await self._after(last)
-                if len(rows) > MISSED:
-                    yield STALE
-                    return
-                for row in rows:
-                    last = row["id"]
-                    text = self._shown(row).replace("\r", " ").replace("\n", " ")
-                    yield ServerSentEvent(text, event="decision", id=str(last))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(CHECK_SECONDS):
-                        await news.wait()
-                news.clear()
-        finally:
-            self._browsers.discard(news)
-
-    async def _after(self, last: int) -> list[Row]:
-        """Return the decisions after an id, the oldest first."""
-        if self._index.latest <= last and self._index.latest:
-            return []
-        rows = await asyncio.to_thread(self._index.page, {}, after=last, limit=MISSED + 1)
-        return sorted(rows, key=lambda row: int(row["id"]))
+            if index.has_news():
+                await asyncio.to_thread(index.take_in)
+                pause = 0.0 if index.is_behind else pause
+            index.error, retry = "", POLL_SECONDS
+        except Exception as error:  # noqa: BLE001  (tried again; browsers see that it fails)
+            failed()
+            pause, retry = retry, min(2 * retry, RETRY_SECONDS)
+            if not index.error:
+                _LOGGER.warning("the audit log cannot be followed: %s", error)
+            index.error = f"{type(error).__name__}: {error}"
+        await asyncio.sleep(pause)

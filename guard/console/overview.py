@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
-from guard.console.decisions import FILTERS, PAGE, DecisionIndex, Feed, Row
+from guard.console.decisions import FILTERS, PAGE, DecisionIndex, Row
 from guard.console.routes import Call, Resource
 from guard.core.errors import GuardError, InputError
 from guard.operations.deployment import OfTenant, Role
@@ -44,7 +44,6 @@ class OverviewResources:
     index: DecisionIndex
     actions: ApprovalActions
     memory: MemoryActions
-    feed: Feed
 
     def table(self) -> list[Resource]:
         """Return the resources."""
@@ -54,6 +53,7 @@ class OverviewResources:
                 "/decisions", "Decisions, the newest first; `before` is an id.", self.decisions,
                 view, query=(*FILTERS, "before"), template="now", page="/",
             ),
+            Resource("/live", "", self.live, view, template="live", is_api=False),
             Resource(
                 "/decisions/{decision}", "A decision.", self.decision, view, template="decision"
             ),
@@ -96,9 +96,20 @@ class OverviewResources:
             "live": not before,
             "bars": _bars([counts for _, counts in hours]),
             "unreachable": unreachable,
-            "feed_error": self.feed.error,
+            "feed_error": self.index.error,
             "waiting": waiting,
         }
+
+    async def live(self, call: Call) -> Any:
+        """Return the newest decisions, for a page that is open.
+
+        Raises:
+            GuardError: the log cannot be followed; the page says so.
+        """
+        del call
+        if self.index.error:
+            raise GuardError(self.index.error)
+        return {"decisions": await asyncio.to_thread(self.index.page, {})}
 
     async def decision(self, call: Call) -> Any:
         """Return one decision."""

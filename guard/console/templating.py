@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from guard.console.decisions import Row, second
+from guard.console.decisions import second
 from guard.provenance.questions import OTHER, REASONS
 
 if TYPE_CHECKING:
@@ -58,11 +58,6 @@ class Templates:
         """Messages that every page shows to everybody who is signed in."""
         self.degraded = ""
         """Why what every page shows may be out of date; empty where it is not."""
-
-    def row(self, row: Row) -> str:
-        """Return a decision's row of a table, on one line."""
-        macros: Any = self.environment.get_template("rows.html.jinja").module
-        return " ".join(str(macros.row(row)).split("\n"))
 
     def shown(self, request: Request, name: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page with what every page shows, and values of its own."""

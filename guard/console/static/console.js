@@ -1,30 +1,14 @@
-// Live rows and keys; everything else works without it.
+// Keys and labels; everything else works without it.
 "use strict";
 (() => {
-  const LIMIT = 200;
   const csrf = document.querySelector("input[name=csrf]");
   document.addEventListener("htmx:configRequest", (event) => {
     if (csrf) event.detail.headers["x-csrf-token"] = csrf.value;
   });
-  const body = document.querySelector("#live tbody");
-  if (body) {
-    const first = body.querySelector("tr[data-id]");
-    const feed = new EventSource("/feed?after=" + (first ? first.dataset.id : "0"));
-    let waiting = [];
-    feed.addEventListener("decision", (event) => {
-      waiting.push(event.data);
-      if (waiting.length === 1) requestAnimationFrame(() => {
-        // Rows come from the server's template, where all text is escaped.
-        body.insertAdjacentHTML("afterbegin", waiting.slice(-LIMIT).reverse().join(""));
-        waiting = [];
-        while (body.rows.length > LIMIT) body.deleteRow(-1);
-      });
-    });
-    const degraded = document.querySelector("#degraded");
-    feed.addEventListener("degraded", () => { if (degraded) degraded.hidden = false; });
-    feed.addEventListener("restored", () => { if (degraded) degraded.hidden = true; });
-    feed.addEventListener("stale", () => { feed.close(); location.reload(); });
-  }
+  const degraded = document.querySelector("#degraded");
+  const live = (hidden) => () => { if (degraded) degraded.hidden = hidden; };
+  document.addEventListener("htmx:afterSwap", live(true));
+  for (const failure of ["htmx:responseError", "htmx:sendError"]) document.addEventListener(failure, live(false));
   // On a phone a row is a card, which names each cell by its column.
   const label = (row) => {
     const heads = row.closest("table").querySelectorAll("thead th");

@@ -26,8 +26,6 @@ async def test_every_route_answers_only_those_it_is_declared_for(console, role):
     """Somebody without the role gets 401 or 403, on every route of the table."""
     async with console.as_(*([role] if role else [])) as client:
         for page in console.console.pages:
-            if page.path == "/feed" and role:
-                continue  # It never ends; the same door stands before it.
             if page.path == "/sign-out":
                 continue
             path = page.path.replace("{decision}", "d1").replace("{tenant}", "default")

@@ -1,10 +1,10 @@
-"""The feed: every decision once and in order; errors degrade it and do not end it."""
+"""Following the log: errors show and do not end it; rows escape what clients chose."""
 
 import asyncio
 
 import pytest
 
-from guard.console.decisions import DEGRADED, RESTORED, DecisionIndex, Feed
+from guard.console.decisions import DecisionIndex, follow
 from guard.console.templating import Templates
 from tests.unit.console.conftest import line
 
@@ -15,6 +15,7 @@ class Fragile:
     def __init__(self, index):
         self._index = index
         self.fails = {}
+        self.error = ""
 
     def __getattr__(self, name):
         found = getattr(self._index, name)
@@ -29,57 +30,34 @@ class Fragile:
         return tried
 
 
-@pytest.fixture
-async def feed(log, monkeypatch):
-    """A feed that follows the log, on an index that can fail."""
+async def _until(condition):
+    while not condition():  # noqa: ASYNC110  (a log has no event)
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("part", ["has_news", "take_in"])
+@pytest.mark.parametrize("error", [OSError("gone"), KeyError("x")])
+async def test_an_error_shows_and_does_not_end_the_following(log, monkeypatch, part, error):
+    """Later decisions are taken in once it is over."""
     monkeypatch.setattr("guard.console.decisions.RETRY_SECONDS", 0.05)
-    index = DecisionIndex(log)
-    found = Feed(Fragile(index), lambda row: f"<tr>{row['decision']}</tr>")
-    task = asyncio.get_running_loop().create_task(found.follow())
-    yield found
+    monkeypatch.setattr("guard.console.decisions.POLL_SECONDS", 0.01)
+    index, failures = Fragile(DecisionIndex(log)), []
+    index.fails[part] = error
+    task = asyncio.get_running_loop().create_task(follow(index, lambda: failures.append(1)))
+    async with asyncio.timeout(60):
+        await _until(lambda: len(failures) > 1)
+        assert type(error).__name__ in index.error
+        with log.open("a", encoding="utf-8") as file:
+            file.write(line(3))
+        index.fails.clear()
+        await _until(lambda: not index.error and len(index.page({})) == 4)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     index.close()
 
 
-def _add(log, *numbers):
-    with log.open("a", encoding="utf-8") as file:
-        file.writelines(map(line, numbers))
-
-
-async def _read(events, count):
-    """Return the ids of the next decisions."""
-    async with asyncio.timeout(60):
-        return [int((await anext(events)).id) for _ in range(count)]
-
-
-async def test_the_feed_ends_with_the_session(feed):
-    """A person who signed out sees no further decision."""
-    assert [one async for one in feed.events(0, lambda: False)] == []
-
-
-@pytest.mark.parametrize("part", ["has_news", "take_in"])
-@pytest.mark.parametrize("error", [OSError("gone"), KeyError("x")])
-async def test_an_error_degrades_the_feed_and_does_not_end_it(feed, log, part, error):
-    """Browsers are notified, and see later decisions once it is over."""
-    events = feed.events(0, lambda: True)
-    assert await _read(events, 3) == [1, 2, 3]
-    feed._index.fails[part] = error
-    _add(log, 3)
-    async with asyncio.timeout(60):
-        assert await anext(events) is DEGRADED
-        late = feed.events(3, lambda: True)
-        assert await anext(late) is DEGRADED
-        assert type(error).__name__ in feed.error
-        feed._index.fails.clear()
-        found = [await anext(events) for _ in range(2)]
-    assert (RESTORED in found, [one.id for one in found if one.id]) == (True, ["4"])
-    await events.aclose()
-    await late.aclose()
-
-
 def test_what_a_client_chose_cannot_leave_its_place_in_a_row():
-    """Ids, names and reasons are escaped or quoted, and no row has a line's end."""
+    """Ids, names and reasons are escaped or quoted."""
     hostile = '"><script>x</script>\n&'
     row = {
         "id": 1,
@@ -89,7 +67,6 @@ def test_what_a_client_chose_cannot_leave_its_place_in_a_row():
         "reasons": [{"detail": hostile}],
         **dict.fromkeys(("enforced", "tool", "principal", "session"), hostile),
     }
-    text = Templates().row(row)
+    text = Templates().environment.get_template("live.html.jinja").render(decisions=[row])
     assert "<script>" not in text
-    assert "\n" not in text
-    assert '<a href="/decisions/%22%3E%3Cscript%3Ex%3C%2Fscript%3E%0A%26">1970-01-01' in text
+    assert 'href="/decisions/%22%3E%3Cscript%3Ex%3C%2Fscript%3E%0A%26">1970-01-01' in text

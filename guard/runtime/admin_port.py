@@ -20,10 +20,11 @@ import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Final, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import TYPE_CHECKING, Annotated, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from guard.core.errors import MessageError
 from guard.core.model import UserPrompt
@@ -43,9 +44,8 @@ FAMILIES_PATH: Final = "/families"
 """Metrics as JSON, for the supervisor; served on a Unix socket only."""
 BODY_LIMIT: Final = 256 * 1024
 """Bytes of one prompt with its wrapping."""
-_PROMPT_FIELDS: Final = ("principal", "session", "text")
-_STRUCTURE: Final = ("recipients", "hosts", "attachments")
-_VALUE_LIMIT: Final = 100
+_Text = Annotated[str, Field(min_length=1)]
+_Values = Annotated[list[Annotated[str, Field(pattern=r"\S")]], Field(max_length=100)]
 """Values of one kind beside the text of a prompt."""
 
 
@@ -58,11 +58,16 @@ class HealthReport:
     """Problem of each failing stage; empty where all is well."""
 
 
-class Prompts(Protocol):
-    """Takes what users typed."""
+class _Prompt(BaseModel):
+    """Body of a request of a front end."""
 
-    def answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
-        """Return the answer to one request."""
+    model_config = ConfigDict(extra="forbid")
+    principal: _Text
+    session: _Text
+    text: _Text
+    recipients: _Values = []
+    hosts: _Values = []
+    attachments: _Values = []
 
 
 class PromptChannel:
@@ -86,11 +91,17 @@ class PromptChannel:
         if not self._proven(str(environ.get("HTTP_AUTHORIZATION", ""))):
             return HTTPStatus.UNAUTHORIZED, {"error": "a front end's bearer secret is required"}
         try:
-            principal, session, prompt = _prompt(environ)
+            document = parse_json(environ["wsgi.input"].read(prompt_length(environ)))
+            given = _Prompt.model_validate(document)
         except MessageError as error:
             return HTTPStatus(error.status), {"error": str(error)}
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            return HTTPStatus.BAD_REQUEST, {"error": f"{place}: {first['msg']}".lstrip(": ")}
+        stated = (tuple(one) for one in (given.recipients, given.hosts, given.attachments))
         try:
-            self._note(principal, session, prompt)
+            self._note(given.principal, given.session, UserPrompt(given.text, *stated))
         except Exception as error:  # noqa: BLE001  (the front end must know that it was not heard)
             return HTTPStatus.SERVICE_UNAVAILABLE, {"error": type(error).__name__}
         return HTTPStatus.ACCEPTED, {"noted": True}
@@ -110,7 +121,7 @@ class AdminServer:
         port: 0 chooses a free one; see :attr:`port`.
         registry: metrics that ``/metrics`` shows.
         health: asked for ``/readyz``, from the server's thread; if it raises, not ready.
-        prompts: takes what users typed; the one endpoint that needs a credential.
+        prompts: answers who says what users typed; the one endpoint that needs a credential.
         listener: a socket that listens there already.
         posts: takes in what other workers say, by path; on a Unix socket only.
 
@@ -124,7 +135,7 @@ class AdminServer:
         port: int,
         registry: CollectorRegistry,
         health: Callable[[], HealthReport],
-        prompts: Prompts | None = None,
+        prompts: Callable[[WSGIEnvironment], tuple[HTTPStatus, dict[str, object]]] | None = None,
         *,
         listener: socket.socket | None = None,
         posts: Mapping[str, Callable[[bytes], Mapping[str, object]]] | None = None,
@@ -135,21 +146,13 @@ class AdminServer:
         self._registry = registry
         self._metrics = make_wsgi_app(registry)
         self._is_workers = listener is not None and listener.family == socket.AF_UNIX
-        self._server = self._listening(host, port, listener)
+        self._server = _Server((host, port), _Handler, bind_and_activate=False)
+        self._server.take(listener or socket.create_server((host, port)))
+        self._server.set_app(self._answer)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="guard-admin", daemon=True
         )
         self._thread.start()
-
-    def _listening(self, host: str, port: int, listener: socket.socket | None) -> WSGIServer:
-        if listener is None:
-            return make_server(
-                host, port, self._answer, server_class=_Server, handler_class=_Handler
-            )
-        server = _Server((host, port), _Handler, bind_and_activate=False)
-        server.take(listener)
-        server.set_app(self._answer)
-        return server
 
     @property
     def host(self) -> str:
@@ -171,7 +174,7 @@ class AdminServer:
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == PROMPTS_PATH and self._prompts is not None:
-            return _json(start_response, *self._prompts.answer(environ))
+            return _json(start_response, *self._prompts(environ))
         if self._is_workers and path in self._posts:
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             return _json(start_response, HTTPStatus.OK, self._posts[path](body))
@@ -259,32 +262,6 @@ def described(registry: CollectorRegistry) -> dict[str, object]:
         for family in registry.collect()
     ]
     return {"families": families}
-
-
-def _prompt(environ: WSGIEnvironment) -> tuple[str, str, UserPrompt]:
-    document = parse_json(environ["wsgi.input"].read(prompt_length(environ)))
-    known = {*_PROMPT_FIELDS, *_STRUCTURE}
-    if not isinstance(document, dict) or not set(_PROMPT_FIELDS) <= set(document) <= known:
-        raise MessageError(
-            "bad_json",
-            "write an object of `principal`, `session` and `text`, and `recipients`, `hosts` or "
-            "`attachments` as needed",
-        )
-    values = [document[name] for name in _PROMPT_FIELDS]
-    if not all(isinstance(value, str) and value for value in values):
-        raise MessageError("bad_json", "`principal`, `session` and `text` are texts")
-    principal, session, text = values
-    stated = {name: _texts(name, document[name]) for name in _STRUCTURE if name in document}
-    return principal, session, UserPrompt(text, **stated)
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > _VALUE_LIMIT:
-        raise MessageError("bad_json", f"`{name}` is a list of at most {_VALUE_LIMIT} texts")
-    texts = tuple(one for one in value if isinstance(one, str) and one.strip())
-    if len(texts) != len(value):
-        raise MessageError("bad_json", f"`{name}` is a list of texts")
-    return texts
 
 
 def _json(

@@ -213,7 +213,7 @@ def _admin_server(
         *settings.admin_address,
         parts.metrics.registry,
         lambda: _health(parts),
-        PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)),
+        PromptChannel(_prompt_digests(settings), _note(parts.guard, tenant_of, loop)).answer,
         listener=_admin_listener(settings, sockets),
         posts=posts(parts.enforcement, parts.guard.calls.offers, loop, PROMPT_SECONDS),
     )

@@ -206,14 +206,14 @@ class Supervisor:
         ]
         if several:
             from guard.runtime.admin_port import AdminServer
-            from guard.runtime.worker_reports import ForwardedPrompts, WorkerReports
+            from guard.runtime.worker_reports import WorkerReports
 
             self._reports = WorkerReports(self._serving, len(self._slots))
             self._admin = AdminServer(
                 *self._settings.admin_address,
                 self._reports.registry,
                 self._reports.health,
-                ForwardedPrompts(self._serving),
+                self._reports.prompt,
             )
 
     def _serving(self) -> list[tuple[int, Path]]:

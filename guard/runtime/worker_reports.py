@@ -170,19 +170,8 @@ class WorkerReports(Collector):
             stages.update({f"{name}: {stage}": text for stage, text in found.items()})
         return HealthReport(bool(ready) and not failing, stages)
 
-
-class ForwardedPrompts:
-    """Hands prompts to a worker, which checks the credential; all workers know what it notes.
-
-    Args:
-        workers: as for :class:`WorkerReports`.
-    """
-
-    def __init__(self, workers: Callable[[], list[tuple[int, Path]]]) -> None:
-        self._workers = workers
-
-    def answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
-        """Return the answer to one request."""
+    def prompt(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, dict[str, object]]:
+        """Hand a prompt to a worker, which checks the credential; return its answer."""
         method = str(environ.get("REQUEST_METHOD", ""))
         try:
             length = prompt_length(environ) if method == "POST" else 0

@@ -87,10 +87,6 @@ def console(
     certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate, key.")
     ] = None,
-    record: Annotated[
-        Path | None, typer.Option(help="The guards' recordings, to try policies on.")
-    ] = None,
-    record_key: Annotated[Path | None, typer.Option(help="Key file of the recordings.")] = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="It may commit changes of the policy files.")
     ] = False,
@@ -118,8 +114,6 @@ def console(
         console_url=url,
         console_webhooks=webhooks,
         console_certificate=certificate,
-        record=record,
-        record_key=record_key,
         console_commit=commit,
         console_memory=memory,
         console_memory_secret=memory_secret,

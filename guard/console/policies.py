@@ -1,4 +1,4 @@
-"""Policies: edit, check, rehearse, agree, commit; and the policy on trial."""
+"""Policies: edit, check, test, agree, commit; and the policy on trial."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from guard.operations.approvals import ApprovalActions
     from guard.operations.policy_drafts import Draft, PolicyActions
 
-HOURS: Final = (1, 6, 24, 72, 168)
-MOST_HOURS: Final = 24 * 31
 LOOKED_AT: Final = 1000
 """Number of decisions that are searched for differences between the two policies."""
 SHOWN: Final = 30
@@ -43,12 +41,6 @@ class TextBody(Body):
     text: str = ""
     draft: str = ""
     """Id of the draft; empty for a new one."""
-
-
-class ReplayBody(Body):
-    """Duration of a replay."""
-
-    hours: int = Field(ge=1, le=MOST_HOURS)
 
 
 class CommitBody(Body):
@@ -117,7 +109,6 @@ class PolicyResources:
             Resource(one, "A draft.", self.draft, view, template="policy_draft"),
             Resource(f"{one}/patch", "A draft as a patch.", self.patch, view, template="patch"),
             act(f"{one}/tests", self.tests, Body, one),
-            act(f"{one}/travel", self.replay, ReplayBody, one),
             act(f"{one}/second", self.agree, Body, one),
             act(f"{one}/commit", self.commit, CommitBody, "/policies"),
             act(f"{one}/discard", self.discard, Body, "/policies"),
@@ -174,7 +165,7 @@ class PolicyResources:
         return {"id": self.actions.map_tools(call.person, mapping).id}
 
     async def draft(self, call: Call) -> Any:
-        """Return a draft: differences, problems, tests, and replayed verdicts."""
+        """Return a draft: differences, problems and tests."""
         draft, drafts = self._draft(call), self.actions.drafts
         checked = await asyncio.to_thread(drafts.check, draft.texts)
         policy = checked.policy
@@ -194,8 +185,6 @@ class PolicyResources:
             "differences": await asyncio.to_thread(self._differences, draft),
             "stale": await asyncio.to_thread(drafts.stale, draft),
             "files": [str(path) for path in drafts.files],
-            "hours": HOURS,
-            "recorded": drafts.recordings is not None,
             "commits": drafts.commits,
             "needs_two": await asyncio.to_thread(lambda: drafts.needs_two),
         }
@@ -216,11 +205,7 @@ class PolicyResources:
 
     async def tests(self, call: Call) -> Any:
         """Run the tests of a draft."""
-        self.actions.drafts.rehearse(self._draft(call))
-
-    async def replay(self, call: Call) -> Any:
-        """Replay the recordings of the last hours under a draft."""
-        self.actions.replay(self._draft(call), call.body.hours)
+        self.actions.drafts.run_tests(self._draft(call))
 
     async def agree(self, call: Call) -> Any:
         """Agree to a draft."""

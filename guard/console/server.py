@@ -85,8 +85,6 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     ways = ways_to_sign_in(settings, people, lambda: address.url)
     drafts = PolicyDrafts(
         settings.policy,
-        settings.record,
-        settings.record_key,
         commits=settings.console_commit,
         kept=settings.audit.with_name(settings.audit.name + ".drafts"),
     )

@@ -1,4 +1,4 @@
-"""Drafts of a policy: edited on the console, rehearsed in a separate process, committed to Git.
+"""Drafts of a policy: edited on the console, tested, committed to Git.
 
 The last drafts are kept, one file each, in a directory beside the audit log.  A draft changes no
 verdict until it is committed or put on trial (docs/how-to/console.md).
@@ -17,7 +17,6 @@ import asyncio
 import difflib
 import hashlib
 import io
-import json
 import secrets
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 from pydantic import BaseModel, Field
 
 from guard.core.errors import GuardError, InputError, PolicyError
@@ -33,7 +31,7 @@ from guard.policy import load_policies
 from guard.policy.yaml_loader import merged_yaml
 from guard.processes.private_directories import replace_file
 from guard.replay.policy_tests import SUFFIX
-from guard.replay.rehearsal import Job, read_draft
+from guard.replay.rehearsal import read_draft, run_tests
 from guard.settings import BUILTIN
 from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord, TrialStore
 
@@ -146,16 +144,13 @@ class PolicyHistory:
 DRAFTS: Final = 50
 TEXT_BYTES: Final = 1 << 20
 WAITING: Final = 4
-"""Maximum number of rehearsals that wait for the running one."""
-REHEARSAL_SECONDS: Final = 1800.0
-"""Maximum duration of a rehearsal, in seconds."""
+"""Maximum number of drafts whose tests wait for the running ones."""
 
 
 class Rehearsal(BaseModel):
-    """Result of tests or a replay of a draft, as far as it is known."""
+    """Result of the tests of a draft, as far as it is known."""
 
-    what: str
-    """``tests``, or the hours of recordings in words."""
+    what: str = "tests"
     result: dict[str, Any] | None = None
     error: str = ""
 
@@ -168,7 +163,7 @@ class Rehearsal(BaseModel):
 class Draft(BaseModel):
     """Changed texts of policy files, and of the tests beside them.
 
-    Rehearsals and agreement end with the process that has seen them.
+    Outcomes and agreement end with the process that has seen them.
     """
 
     id: str
@@ -181,7 +176,7 @@ class Draft(BaseModel):
     writers: set[tuple[str, str]] = set()
     """Realm and subject of each author."""
     rehearsals: dict[str, Rehearsal] = Field(default={}, exclude=True)
-    """Rehearsals of the current texts: ``tests`` and ``travel``."""
+    """Outcome of the current texts' ``tests``."""
     seconded: str = Field(default="", exclude=True)
     """Name of another person who agrees to the current texts."""
 
@@ -201,8 +196,6 @@ class PolicyDrafts:
 
     Args:
         policy: the files that make it, as the guard is given them.
-        recordings: directory of ``--record``; None: there is no past to replay.
-        key: of the recordings; None for the user's own.
         commits: whether the console may write the files and commit.
         kept: directory of the drafts, made with the first; None keeps them as long as the process.
     """
@@ -210,15 +203,11 @@ class PolicyDrafts:
     def __init__(
         self,
         policy: Sequence[Path],
-        recordings: Path | None = None,
-        key: Path | None = None,
         *,
         commits: bool = False,
         kept: Path | None = None,
     ) -> None:
         self.policy = list(policy)
-        self.recordings = recordings
-        self._key = key
         own = [path for path in policy if not str(path).startswith(BUILTIN)]
         tests = [path.with_name(path.stem + SUFFIX) for path in own]
         self.files = [*own, *(path for path in tests if path.is_file())]
@@ -282,7 +271,7 @@ class PolicyDrafts:
     def keep(self, person: Person, at: float, texts: dict[str, str], identifier: str = "") -> Draft:
         """Write texts into a draft, a new one if none is named.
 
-        Rehearsals of the earlier texts and agreement to them are forgotten.
+        Tests of the earlier texts and agreement to them are forgotten.
 
         Raises:
             InputError: a text is too long, or of no file of the policy.
@@ -398,55 +387,30 @@ class PolicyDrafts:
         """Return whether a file differs from the one that the draft was made from."""
         return any(_digest(self.text(self.file(name))) != was for name, was in draft.base.items())
 
-    # --- rehearsals ------------------------------------------------------------------------------
+    # --- tests -----------------------------------------------------------------------------------
 
-    def rehearse(self, draft: Draft, *, since: float | None = None, until: float = 0.0) -> None:
-        """Begin the tests of a draft, or its replay over the recordings since a time.
+    def run_tests(self, draft: Draft) -> None:
+        """Begin the tests of a draft.
 
         Raises:
-            InputError: there are no recordings, or too many rehearsals wait.
+            InputError: too many wait.
         """
-        if since is not None and self.recordings is None:
-            raise InputError("nothing is recorded: guard run --record")
         if len(self._tasks) > WAITING:
-            raise InputError("other rehearsals wait already; try again later")
-        job = Job(
-            policy=[path.resolve() if path in self.files else path for path in self.policy],
-            drafts={str(Path(name).resolve()): text for name, text in draft.texts.items()},
-            tests=since is None,
-            recordings=None if since is None else self.recordings,
-            key=self._key,
-            since=since or 0.0,
-            until=until,
-        )
-        what = "tests" if since is None else f"{(until - since) / 3600:g} hours"
-        rehearsal = Rehearsal(what=what)
-        draft.rehearsals["tests" if since is None else "travel"] = rehearsal
-        task = asyncio.get_running_loop().create_task(self._rehearsed(job, rehearsal))
+            raise InputError("other tests wait already; try again later")
+        draft.rehearsals["tests"] = rehearsal = Rehearsal()
+        task = asyncio.get_running_loop().create_task(self._tested(dict(draft.texts), rehearsal))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _rehearsed(self, job: Job, rehearsal: Rehearsal) -> None:
-        try:
-            async with self._turn, asyncio.timeout(REHEARSAL_SECONDS):
-                ended = await anyio.run_process(
-                    (sys.executable, "-m", "guard.replay.rehearsal"),
-                    input=job.model_dump_json().encode() + b"\n",
-                    stderr=subprocess.DEVNULL,
-                    check=False,
-                )
-            message = json.loads(ended.stdout or b"{}")
-            rehearsal.result = message.get("result")
-            rehearsal.error = message.get("error", "")
-        except TimeoutError:
-            rehearsal.error = "it took too long; choose fewer hours"
-        except (OSError, ValueError) as error:
-            rehearsal.error = f"it could not be run: {type(error).__name__}"
-        if rehearsal.runs:
-            rehearsal.error = "its process ended without a result"
+    async def _tested(self, texts: dict[str, str], rehearsal: Rehearsal) -> None:
+        async with self._turn:
+            try:
+                rehearsal.result = await asyncio.to_thread(run_tests, self.policy, texts)
+            except Exception as error:  # noqa: BLE001  (the page shows it)
+                rehearsal.error = str(error) or type(error).__name__
 
     async def aclose(self) -> None:
-        """End running rehearsals."""
+        """Forget tests that run."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -502,13 +466,8 @@ class PolicyActions:
             if tests in texts:
                 texts[tests] = merged_yaml(texts[tests], test, ("tests",))
         draft = self.keep(person, {str(path): text for path, text in texts.items()})
-        drafts.rehearse(draft)
+        drafts.run_tests(draft)
         return draft
-
-    def replay(self, draft: Draft, hours: int) -> None:
-        """Begin the replay of the last hours under a draft."""
-        at = self._now()
-        self.drafts.rehearse(draft, since=at - hours * 3600, until=at)
 
     def agree(self, draft: Draft, person: Person) -> None:
         """Agree to a draft that others wrote.

@@ -329,7 +329,6 @@ async def find_flips(
     runs: Callable[[], Iterable[Run]],
     url: str,
     detectors: Sequence[Detector],
-    judged: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the calls that flip, in the order of the runs, and how many calls there were.
 
@@ -338,7 +337,6 @@ async def find_flips(
         runs: yields the recorded runs; asked once for each policy.
         url: a Redis for the state of the replays.
         detectors: as in live traffic.
-        judged: gets the line of each call under the policy before.
     """
     old: list[tuple[str, tuple[str, ...]]] = []
     flips: list[dict[str, Any]] = []
@@ -347,7 +345,6 @@ async def find_flips(
     def remember(text: str) -> None:
         line = json.loads(text)
         old.append((line["action"], _deciding(line)))
-        judged(line)
 
     def compare(text: str) -> None:
         nonlocal position

@@ -7,7 +7,6 @@ standard input does: a parent that was killed leaves no server behind.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -320,11 +319,3 @@ class Rig:
     def audit(self) -> Path:
         """The audit log of the guard."""
         return self.directory / "audit.jsonl"
-
-
-def server_options(purpose: str) -> argparse.ArgumentParser:
-    """Return a parser of what a server on a SQLite file is told."""
-    parser = argparse.ArgumentParser(description=purpose)
-    parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
-    parser.add_argument("--db", type=Path, required=True, help="the SQLite file")
-    return parser

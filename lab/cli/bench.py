@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from guard.cli.outcome import Code
-from guard.cli.terminal import show, stages
 from guard.core.errors import InputError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Report
@@ -20,6 +19,7 @@ from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
 from lab.bench_stream import bench_stream
 from lab.bench_transparency import bench_transparency
+from lab.cli.terminal import show, stages
 from lab.envoy_rig import FrontedRig
 from lab.load import Progress
 from lab.propagation.bench import Size as PropagationSize

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from guard.cli.outcome import given_input
-from guard.cli.terminal import bar, counters, show
+from guard.cli.terminal import bar
 from guard.core.errors import InputError
 from guard.inference.onnx import load_models
 from guard.replay.reports import Check, Report, machine
@@ -22,6 +22,7 @@ from lab.cli.labelled_runs import (
     require_lab,
     roles_of,
 )
+from lab.cli.terminal import counters, show
 from lab.dataset import Labelling, Reading, load_dataset
 from lab.eval_egress import eval_egress, read_cases
 from lab.eval_provenance import Options as ProvenanceOptions

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 
 from guard.cli.outcome import given_input
-from guard.cli.terminal import bar, show
+from guard.cli.terminal import bar
 from lab.cli.labelled_runs import SessionOption, ToolsOption, Traces, require_lab, roles_of
+from lab.cli.terminal import show
 from lab.dataset import LAST_SESSION, Labelling, Reading, load_dataset
 from lab.paper import TRIGGER_SESSION
 

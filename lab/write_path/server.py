@@ -6,6 +6,7 @@ else; over stdio the secret has to be in ``MEMORY_SECRET``.
 
 from __future__ import annotations
 
+import argparse
 import hmac
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from mcp.server.fastmcp import Context, FastMCP
 
-from guard.processes.loopback import serve_on_loopback, server_options
+from guard.processes.loopback import serve_on_loopback
 from lab.write_path.store import VectorMemory
 
 
@@ -71,7 +72,9 @@ def _authorise(context: Context[Any, Any, Any], secret: str) -> None:
 
 def main() -> None:
     """Serve until told to stop, or until standard input ends."""
-    parser = server_options("The memory server that writes are measured on.")
+    parser = argparse.ArgumentParser(description="The memory server that writes are measured on.")
+    parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
+    parser.add_argument("--db", type=Path, required=True, help="the SQLite file")
     parser.add_argument("--secret-file", type=Path, help="who knows it may write")
     parser.add_argument("--stdio", action="store_true", help="speak on standard input and output")
     options = parser.parse_args()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,12 +189,11 @@ class PolicyResources:
         }
 
     def _differences(self, draft: Draft) -> list[tuple[str, list[str]]]:
-        found: list[tuple[str, list[str]]] = []
-        for name, text in draft.texts.items():
-            before = self.actions.drafts.text(Path(name)).split("\n")
-            lines = difflib.unified_diff(before, text.split("\n"), "in force", "draft", lineterm="")
-            found.append((Path(name).name, list(lines)))
-        return found
+        patch = self.actions.drafts.history.patch
+        return [
+            (Path(name).name, patch({name: text}).splitlines())
+            for name, text in draft.texts.items()
+        ]
 
     async def patch(self, call: Call) -> Any:
         """Return a draft as a patch for the repository."""

@@ -86,7 +86,6 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     drafts = PolicyDrafts(
         settings.policy,
         commits=settings.console_commit,
-        kept=settings.audit.with_name(settings.audit.name + ".drafts"),
     )
     index = DecisionIndex(settings.audit, settings.console_logs)
     seal = load_seal(label_key_path(key), _WALL())

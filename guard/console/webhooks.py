@@ -62,7 +62,6 @@ class Shape(StrEnum):
 
     JSON = "json"
     SLACK = "slack"
-    TEAMS = "teams"
     DESKTOP = "desktop"
     """Notification on the desktop of this user, by ``notify-send`` or ``osascript``."""
 
@@ -362,19 +361,6 @@ def shaped(shape: Shape, message: Message) -> dict[str, Any]:
                     {"type": "actions", "elements": [button]},
                 ],
             }
-        case Shape.TEAMS:
-            # A text run, unlike a text block, knows no markup.
-            run = {"type": "TextRun", "text": message.text}
-            action = {"type": "Action.OpenUrl", "title": "Look closer", "url": message.link}
-            card = {
-                "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-                "type": "AdaptiveCard",
-                "version": "1.4",
-                "body": [{"type": "RichTextBlock", "inlines": [run]}],
-                "actions": [action],
-            }
-            kind = "application/vnd.microsoft.card.adaptive"
-            return {"type": "message", "attachments": [{"contentType": kind, "content": card}]}
         case Shape.JSON | Shape.DESKTOP:
             return {
                 "type": message.kind,

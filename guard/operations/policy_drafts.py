@@ -1,7 +1,7 @@
 """Drafts of a policy: edited on the console, tested, committed to Git.
 
-The last drafts are kept, one file each, in a directory beside the audit log.  A draft changes no
-verdict until it is committed or put on trial (docs/how-to/console.md).
+The last drafts are kept while the console runs.  A draft changes no verdict until it is committed
+or put on trial (docs/how-to/console.md).
 
 Git repository of policy files: patches, and the commit of a change.
 
@@ -19,12 +19,11 @@ import hashlib
 import io
 import secrets
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from guard.core.errors import GuardError, InputError, PolicyError
 from guard.policy import load_policies
@@ -175,9 +174,9 @@ class Draft(BaseModel):
     """Digest of the original file, by path."""
     writers: set[tuple[str, str]] = set()
     """Realm and subject of each author."""
-    rehearsals: dict[str, Rehearsal] = Field(default={}, exclude=True)
+    rehearsals: dict[str, Rehearsal] = {}
     """Outcome of the current texts' ``tests``."""
-    seconded: str = Field(default="", exclude=True)
+    seconded: str = ""
     """Name of another person who agrees to the current texts."""
 
 
@@ -197,7 +196,6 @@ class PolicyDrafts:
     Args:
         policy: the files that make it, as the guard is given them.
         commits: whether the console may write the files and commit.
-        kept: directory of the drafts, made with the first; None keeps them as long as the process.
     """
 
     def __init__(
@@ -205,7 +203,6 @@ class PolicyDrafts:
         policy: Sequence[Path],
         *,
         commits: bool = False,
-        kept: Path | None = None,
     ) -> None:
         self.policy = list(policy)
         own = [path for path in policy if not str(path).startswith(BUILTIN)]
@@ -214,22 +211,9 @@ class PolicyDrafts:
         """Files that can be edited: policy files, then the tests beside them."""
         self.history = PolicyHistory(self.files)
         self.commits = commits and self.history.kept
-        self._kept = kept
-        self._drafts = {one.id: one for one in self._read()}
+        self._drafts: dict[str, Draft] = {}
         self._turn = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def _read(self) -> list[Draft]:
-        """Return the kept drafts of these files, the oldest first, without unreadable ones."""
-        names, found = {str(path) for path in self.files}, list[Draft]()
-        for path in self._kept.glob("*.json") if self._kept is not None else ():
-            try:
-                one = Draft.model_validate_json(path.read_bytes())
-            except (OSError, ValueError) as error:
-                sys.stderr.write(f"guard console: no draft in `{path}`: {type(error).__name__}\n")
-            else:
-                found += [one] if one.id == path.stem and one.base.keys() <= names else []
-        return sorted(found, key=lambda draft: draft.at)
 
     def file(self, text: str) -> Path:
         """Return the file of a name that a form sent.
@@ -275,7 +259,7 @@ class PolicyDrafts:
 
         Raises:
             InputError: a text is too long, or of no file of the policy.
-            GuardError: it is not kept beyond this process: the disk is full, for one.
+            GuardError: a file cannot be read.
         """
         new = Draft(id=secrets.token_hex(8), by=person.name, at=at)
         draft = self.draft(identifier) if identifier else new
@@ -295,14 +279,6 @@ class PolicyDrafts:
         self._drafts[draft.id] = draft
         while len(self._drafts) > DRAFTS:
             self.discard(next(iter(self._drafts.values())))
-        if self._kept is not None:
-            try:
-                self._kept.mkdir(mode=0o700, exist_ok=True)
-                replace_file(self._kept / f"{draft.id}.json", draft.model_dump_json().encode())
-            except OSError as error:
-                raise GuardError(
-                    f"the drafts cannot be kept in `{self._kept}`: {error.strerror}"
-                ) from error
         return draft
 
     @property
@@ -323,17 +299,8 @@ class PolicyDrafts:
             raise InputError("a second person has to agree to this draft first")
 
     def discard(self, draft: Draft) -> None:
-        """Forget a draft.
-
-        Raises:
-            GuardError: its file cannot be removed.
-        """
+        """Forget a draft."""
         self._drafts.pop(draft.id, None)
-        if self._kept is not None:
-            try:
-                (self._kept / f"{draft.id}.json").unlink(missing_ok=True)
-            except OSError as error:
-                raise GuardError(f"the draft cannot be forgotten: {error.strerror}") from error
 
     def check(self, texts: dict[str, str]) -> Checked:
         """Return the result of loading new texts by path."""

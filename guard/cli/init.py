@@ -267,15 +267,11 @@ def _write(
     hooks: bool,
 ) -> None:
     text = policy_text(output.stem, domain, proposals) + (hooks_text() if hooks else "")
+    policy = load_policies([output], {str(output): text})
+    asking = sorted({rule.id for rule in policy.rules if rule.effect is Action.ASK})
+    text += ask_text(asking if asks or hooks else ())
+    load_policies([output], {str(output): text})
     output.write_text(text, encoding="utf-8")
-    try:
-        policy = load_policies([output])
-        asking = sorted({rule.id for rule in policy.rules if rule.effect is Action.ASK})
-        output.write_text(text + ask_text(asking if asks or hooks else ()), encoding="utf-8")
-        load_policies([output])
-    except GuardError:
-        output.unlink()
-        raise
     tests.write_text(suite_text(proposals), encoding="utf-8")
 
 
@@ -298,12 +294,8 @@ def _add(proposals: Sequence[ProposedServer], output: Path, tests: Path) -> None
     suite = tests.read_text("utf-8") if tests.exists() else "version: 1\ntests: []\n"
     suite = merged_yaml(suite, suite_text(proposals), ("tests",))
     text = merged_yaml(before, policy_text("", "", proposals), ("servers", "rules", "memory"))
+    load_policies([output], {str(output): text})
     output.write_text(text, encoding="utf-8")
-    try:
-        load_policies([output])
-    except GuardError:
-        output.write_text(before, encoding="utf-8")
-        raise
     tests.write_text(suite, encoding="utf-8")
 
 

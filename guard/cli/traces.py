@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -235,10 +234,7 @@ async def _tested(
     """Return the flips of the proposal on the runs, by kind."""
     from guard.replay.run import find_flips
 
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / output.name
-        path.write_text(text, encoding="utf-8")
-        after = load_policies([*(p for p in policy if p != output), path])
+    after = load_policies([*(p for p in policy if p != output), output], {str(output): text})
     detectors = shipped_detectors(None)
     flips, _ = await find_flips((before, after), lambda: read_traces(traces), url, detectors)
     return Counter(f"{flip['before']} -> {flip['after']}" for flip in flips)

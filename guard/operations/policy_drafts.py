@@ -30,7 +30,7 @@ from guard.policy import load_policies
 from guard.policy.yaml_loader import merged_yaml
 from guard.processes.private_directories import replace_file
 from guard.replay.policy_tests import SUFFIX
-from guard.replay.rehearsal import read_draft, run_tests
+from guard.replay.rehearsal import run_tests
 from guard.settings import BUILTIN
 from guard.store.trials import RUNNING, SECONDS, STEPS, STOPPED, TrialRecord, TrialStore
 
@@ -307,7 +307,7 @@ class PolicyDrafts:
         policy: Policy | None = None
         problems: list[tuple[str, int, str]] = []
         try:
-            policy = read_draft(self.policy, texts)
+            policy = load_policies(self.policy, texts)
         except PolicyError as error:
             problems = [(Path(p.path).name, p.line, p.message) for p in error.problems]
         except (GuardError, OSError, UnicodeError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -72,8 +72,12 @@ if TYPE_CHECKING:
     from guard.policy.rules.base import RuleConfig
 
 
-def load_policies(paths: Sequence[Path]) -> Policy:
+def load_policies(paths: Sequence[Path], texts: Mapping[str, str] | None = None) -> Policy:
     """Return the one policy that the files make together.
+
+    Args:
+        paths: of the files.
+        texts: by path, what stands for the content of a file.
 
     Raises:
         PolicyError: with every problem found, each with its file, line and rule id.
@@ -84,7 +88,7 @@ def load_policies(paths: Sequence[Path]) -> Policy:
     problems: list[PolicyProblem] = []
     for path in paths:
         try:
-            files.append(load_file(path))
+            files.append(load_file(path, (texts or {}).get(str(path))))
         except PolicyError as error:
             problems.extend(error.problems)
     replaced: list[PolicyProblem] = []

@@ -31,14 +31,14 @@ _STANDS_ALONE: Final = ("state", "ask", "approvals", "egress", "identity")
 """Sections that are taken whole from the first file that has them."""
 
 
-def load_file(path: Path) -> PolicyFile:
-    """Return one validated file, without what it extends.
+def load_file(path: Path, text: str | None = None) -> PolicyFile:
+    """Return one validated file, without what it extends; ``text`` stands for its content.
 
     Raises:
         PolicyError: with every problem found in it.
     """
     types = discover_rule_types()
-    document = load_document(path)
+    document = load_document(path, text)
     problems = list(document.problems)
     unreadable = {problem.line for problem in problems}
     rules: list[RuleConfig] = []

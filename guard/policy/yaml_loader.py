@@ -73,16 +73,19 @@ class Document:
         return self.lines.get(location, 1)
 
 
-def load_document(path: Path) -> Document:
-    """Read one file.  What is wrong with its YAML is in ``problems``.
+def load_document(path: Path, text: str | None = None) -> Document:
+    """Read one file, or the text that stands for it.  Problems of its YAML are in ``problems``.
 
     Raises:
         PolicyError: the file cannot be read at all.
     """
     name = str(path)
     try:
-        with policy_file(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        if text is None:
+            with policy_file(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        else:
+            data = text.encode()
     except InputError as error:
         raise PolicyError((PolicyProblem(name, 0, str(error)),)) from error
     except OSError as error:

@@ -24,7 +24,7 @@ from guard.replay.described_calls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from guard.core.ports import Detector
 
@@ -151,13 +151,17 @@ def find_policies(path: Path) -> list[Path]:
     return found
 
 
-def load_suite(path: Path) -> Suite:
+def load_suite(path: Path, texts: Mapping[str, str] | None = None) -> Suite:
     """Read one test file and the policy it is about.
+
+    Args:
+        path: of the test file.
+        texts: by path, what stands for the content of a file.
 
     Raises:
         PolicyError: either cannot be used.
     """
-    document = load_document(path)
+    document = load_document(path, (texts or {}).get(str(path)))
     problems = list(document.problems)
     content, errors = (None, []) if problems else validate(SuiteEntry, document.value, NESTED)
     problems.extend(
@@ -167,7 +171,7 @@ def load_suite(path: Path) -> Suite:
     if problems or content is None:
         raise PolicyError(tuple(sorted(problems, key=lambda problem: problem.line)))
     names = content.policy or (path.name.removesuffix(SUFFIX) + ".yaml",)
-    policy = load_policies([path.parent / name for name in names])
+    policy = load_policies([path.parent / name for name in names], texts)
     _check_names(document, content)
     lines = tuple(document.line(("tests", index)) for index in range(len(content.tests)))
     return Suite(str(path), policy, content.tests, lines)

@@ -7,7 +7,6 @@ never in force without somebody who could stop it.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,20 +44,22 @@ LOST_SECONDS: Final = 10.0
 _STRENGTH: Final = {action.label: action for action in Action}
 
 
-def candidate_of(files: Sequence[tuple[str, str]], place: Path) -> Policy:
-    """Return the policy that some texts make, written to a directory for that.
+def candidate_of(files: Sequence[tuple[str, str]]) -> Policy:
+    """Return the policy of a record: shipped files by name, others by their text.
 
     Raises:
-        PolicyError: they make none.
+        PolicyError: it is none.
     """
     paths: list[Path] = []
+    texts: dict[str, str] = {}
     for number, (name, text) in enumerate(files):
-        path = Path(name)
-        if not name.startswith(BUILTIN):
-            path = place / f"{number:04d}.yaml"
-            path.write_text(text, encoding="utf-8", newline="")
-        paths.append(path)
-    return load_policies(paths)
+        if name.startswith(BUILTIN):
+            paths.append(Path(name))
+        else:
+            # Two files of one name may lie in two folders.
+            paths.append(Path(f"{number:04d}.yaml"))
+            texts[str(paths[-1])] = text
+    return load_policies(paths, texts)
 
 
 @dataclass(slots=True)
@@ -77,19 +78,17 @@ class TrialWatch:
         guard: whose policy is in force.
         store: where the record lies.
         seal: the deployment's key.
-        directory: private; where the candidate's texts are written.
         audit: a trial that cannot be recorded does not begin here.
         metrics: told of what the two policies decide.
         now: seconds since the epoch.
     """
 
-    def __init__(  # noqa: PLR0913  (the composition root passes every part once, by name)
+    def __init__(
         self,
         *,
         guard: Guard,
         store: TrialStore,
         seal: Seal,
-        directory: Path,
         audit: AuditLog,
         metrics: Metrics,
         now: Callable[[], float],
@@ -97,7 +96,6 @@ class TrialWatch:
         self._guard = guard
         self._store = store
         self._seal = seal
-        self._directory = directory
         self._audit = audit
         self._metrics = metrics
         self._now = now
@@ -169,14 +167,9 @@ class TrialWatch:
 
     async def _compiled(self, record: TrialRecord, base: Policy) -> Policy | None:
         """Return the candidate, None where this guard cannot use it; then the trial is refused."""
-
-        def compiled() -> Policy:
-            with tempfile.TemporaryDirectory(prefix="trial-", dir=self._directory) as place:
-                return candidate_of(record.files, Path(place))
-
         why = ""
         try:
-            candidate = await asyncio.to_thread(compiled)
+            candidate = await asyncio.to_thread(candidate_of, record.files)
         except (PolicyError, OSError) as error:
             why = f"{type(error).__name__}: {error}"
         else:

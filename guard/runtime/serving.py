@@ -194,7 +194,6 @@ def _watches(settings: Settings, parts: Parts, confdir: Path) -> list[Coroutine[
             guard=parts.guard,
             store=TrialStore(parts.store, parts.seal),
             seal=parts.seal,
-            directory=confdir,
             audit=parts.audit,
             metrics=parts.metrics,
             now=WallClock.now,

@@ -19,14 +19,13 @@ LOOSER = POLICY.replace("effect: block", "effect: ask").replace("name: mail", "n
 
 
 @pytest.fixture
-def rig(console, store, policy_file, tmp_path):
+def rig(console, store, policy_file):
     """A guard that follows the console's trial."""
     guard = guard_on(store, load_policies([policy_file]))
     watch = TrialWatch(
         guard=guard,
         store=TrialStore(store, Seal(KEY)),
         seal=Seal(KEY),
-        directory=tmp_path,
         audit=NoAuditLog(),
         metrics=metrics.Metrics(),
         now=lambda: NOW + 1,

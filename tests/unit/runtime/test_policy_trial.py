@@ -1,6 +1,7 @@
 """A worker follows the trial of a policy, and steps back by itself."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,6 @@ def rig(store, tmp_path):
         guard=found.guard,
         store=found.trials,
         seal=Seal(KEY),
-        directory=tmp_path,
         audit=found.audit,
         metrics=metrics.Metrics(),
         now=lambda: found.at,
@@ -110,9 +110,7 @@ async def test_in_shadow_mode_nothing_steps_back(rig):
 
 
 def _policy(rig, text):
-    path = rig.watch._directory / "other.yaml"
-    path.write_text(text, "utf-8")
-    return load_policies([path])
+    return load_policies([Path("other.yaml")], {"other.yaml": text})
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def second(at: float) -> str:
 
 POLL_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 5.0
-"""Longest pause after an error; the first is :data:`POLL_SECONDS`, and each next one doubles."""
+"""Pause after an error."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -376,17 +376,16 @@ async def follow(index: DecisionIndex, failed: Callable[[], object]) -> None:
         index: index of the logs.
         failed: counts an error.
     """
-    retry = POLL_SECONDS
     while True:
         pause = POLL_SECONDS
         try:
             if index.has_news():
                 await asyncio.to_thread(index.take_in)
                 pause = 0.0 if index.is_behind else pause
-            index.error, retry = "", POLL_SECONDS
+            index.error = ""
         except Exception as error:  # noqa: BLE001  (tried again; browsers see that it fails)
             failed()
-            pause, retry = retry, min(2 * retry, RETRY_SECONDS)
+            pause = RETRY_SECONDS
             if not index.error:
                 _LOGGER.warning("the audit log cannot be followed: %s", error)
             index.error = f"{type(error).__name__}: {error}"

@@ -161,16 +161,13 @@ class PolicyResources:
         tenant, of = call.body.tenant, self.approvals
         asked = await of.asked(tenant, call.body.decision)
         mapping = await of.mapping(tenant, asked, call.body.role)
-        return {"id": self.actions.map_tools(call.person, mapping).id}
+        return {"id": (await self.actions.map_tools(call.person, mapping)).id}
 
     async def draft(self, call: Call) -> Any:
         """Return a draft: differences, problems and tests."""
         draft, drafts = self._draft(call), self.actions.drafts
         checked = await asyncio.to_thread(drafts.check, draft.texts)
         policy = checked.policy
-        rehearsals = {
-            n: {**one.model_dump(), "runs": one.runs} for n, one in draft.rehearsals.items()
-        }
         return {
             "id": draft.id,
             "by": draft.by,
@@ -180,7 +177,7 @@ class PolicyResources:
             "sizes": [len(policy.tools), len(policy.rules)] if policy else None,
             "problems": [list(one) for one in checked.problems],
             "warnings": [list(one) for one in checked.warnings],
-            "rehearsals": rehearsals,
+            "rehearsals": draft.rehearsals,
             "differences": await asyncio.to_thread(self._differences, draft),
             "stale": await asyncio.to_thread(drafts.stale, draft),
             "files": [str(path) for path in drafts.files],
@@ -203,7 +200,7 @@ class PolicyResources:
 
     async def tests(self, call: Call) -> Any:
         """Run the tests of a draft."""
-        self.actions.drafts.run_tests(self._draft(call))
+        await self.actions.drafts.run_tests(self._draft(call))
 
     async def agree(self, call: Call) -> Any:
         """Agree to a draft."""

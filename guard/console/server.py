@@ -38,7 +38,7 @@ from guard.store.store import RedisSessionStore
 from guard.store.trials import TrialStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from guard.settings import Settings
@@ -134,7 +134,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             ),
             hooks.run(),
         ),
-        (drafts.aclose, store.aclose),
+        store,
         address,
     )
 
@@ -163,7 +163,7 @@ async def _serve_until_stopped(
     server: uvicorn.Server,
     audit: AuditLogFile | NoAuditLog,
     work: Sequence[Coroutine[Any, Any, None]],
-    closes: Sequence[Callable[[], Awaitable[None]]],
+    store: RedisSessionStore,
     address: ConsoleAddress,
 ) -> None:
     """Serve until a signal, with work in the background, then close everything."""
@@ -179,8 +179,7 @@ async def _serve_until_stopped(
         address.forget()
         for task in background:
             task.cancel()
-        for close in closes:
-            await close()
+        await store.aclose()
         audit.close()
 
 

@@ -142,21 +142,6 @@ class PolicyHistory:
 
 DRAFTS: Final = 50
 TEXT_BYTES: Final = 1 << 20
-WAITING: Final = 4
-"""Maximum number of drafts whose tests wait for the running ones."""
-
-
-class Rehearsal(BaseModel):
-    """Result of the tests of a draft, as far as it is known."""
-
-    what: str = "tests"
-    result: dict[str, Any] | None = None
-    error: str = ""
-
-    @property
-    def runs(self) -> bool:
-        """True until it has ended."""
-        return self.result is None and not self.error
 
 
 class Draft(BaseModel):
@@ -174,7 +159,7 @@ class Draft(BaseModel):
     """Digest of the original file, by path."""
     writers: set[tuple[str, str]] = set()
     """Realm and subject of each author."""
-    rehearsals: dict[str, Rehearsal] = {}
+    rehearsals: dict[str, dict[str, Any]] = {}
     """Outcome of the current texts' ``tests``."""
     seconded: str = ""
     """Name of another person who agrees to the current texts."""
@@ -212,8 +197,7 @@ class PolicyDrafts:
         self.history = PolicyHistory(self.files)
         self.commits = commits and self.history.kept
         self._drafts: dict[str, Draft] = {}
-        self._turn = asyncio.Semaphore(1)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
 
     def file(self, text: str) -> Path:
         """Return the file of a name that a form sent.
@@ -356,31 +340,17 @@ class PolicyDrafts:
 
     # --- tests -----------------------------------------------------------------------------------
 
-    def run_tests(self, draft: Draft) -> None:
-        """Begin the tests of a draft.
-
-        Raises:
-            InputError: too many wait.
-        """
-        if len(self._tasks) > WAITING:
-            raise InputError("other tests wait already; try again later")
-        draft.rehearsals["tests"] = rehearsal = Rehearsal()
-        task = asyncio.get_running_loop().create_task(self._tested(dict(draft.texts), rehearsal))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _tested(self, texts: dict[str, str], rehearsal: Rehearsal) -> None:
+    async def run_tests(self, draft: Draft) -> None:
+        """Run the tests of a draft, one draft after the other, and keep the outcome with it."""
+        texts, found, why = dict(draft.texts), None, ""
         async with self._turn:
             try:
-                rehearsal.result = await asyncio.to_thread(run_tests, self.policy, texts)
-            except Exception as error:  # noqa: BLE001  (the page shows it)
-                rehearsal.error = str(error) or type(error).__name__
-
-    async def aclose(self) -> None:
-        """Forget tests that run."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+                found = await asyncio.to_thread(run_tests, self.policy, texts)
+            except (GuardError, OSError, UnicodeError) as error:
+                why = str(error)
+        outcome = {"what": "tests", "runs": False, "result": found, "error": why}
+        if draft.texts == texts:
+            draft.rehearsals["tests"] = outcome
 
 
 def _digest(text: str) -> str:
@@ -416,7 +386,7 @@ class PolicyActions:
         """Write texts into a draft, a new one if none is named."""
         return self.drafts.keep(person, self._now(), texts, identifier)
 
-    def map_tools(self, person: Person, mapping: Sequence[tuple[str, str]]) -> Draft:
+    async def map_tools(self, person: Person, mapping: Sequence[tuple[str, str]]) -> Draft:
         """Begin a draft with lines that map tools and with their tests, and run the tests.
 
         Raises:
@@ -433,7 +403,7 @@ class PolicyActions:
             if tests in texts:
                 texts[tests] = merged_yaml(texts[tests], test, ("tests",))
         draft = self.keep(person, {str(path): text for path, text in texts.items()})
-        drafts.run_tests(draft)
+        await drafts.run_tests(draft)
         return draft
 
     def agree(self, draft: Draft, person: Person) -> None:

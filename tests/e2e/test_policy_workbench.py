@@ -1,6 +1,5 @@
 """A policy in a real repository: rehearsed in a process of its own, committed."""
 
-import asyncio
 import subprocess
 
 import pytest
@@ -88,16 +87,14 @@ async def test_an_unmapped_tool_becomes_a_draft_with_a_test(bench, policy, known
     before = f"# mine\n{POLICY}{rule}{server if known else ''}"
     policy.write_text(before, "utf-8")
     actions = PolicyActions(bench, None, NoAuditLog(), lambda: 0.0)
-    draft = actions.map_tools(PAT, [mapping_text("notes.test:443/mcp", TOOL, ToolRole.OTHER)])
-    await asyncio.gather(*bench._tasks)
+    draft = await actions.map_tools(PAT, [mapping_text("notes.test:443/mcp", TOOL, ToolRole.OTHER)])
 
     tests = draft.rehearsals["tests"]
     text = draft.texts[str(policy)]
     assert text.startswith("# mine\n")
     assert text.count("notes.test:443/mcp") == 1
     assert policy.read_text("utf-8") == before
-    assert (tests.error, tests.result["tests"]["run"], tests.result["tests"]["failed"]) == (
-        "", 3, []
-    )  # fmt: skip
+    done = tests["result"]["tests"]
+    assert (tests["error"], done["run"], done["failed"]) == ("", 3, [])
     with pytest.raises(InputError, match="no tool"):
-        actions.map_tools(PAT, [])
+        await actions.map_tools(PAT, [])

@@ -133,10 +133,8 @@ ALIASES: Final = {
     "replay": ("traces", "replay"),
     "bench": ("lab", "bench"),
     "eval": ("lab", "eval"),
-    "train": ("lab", "train"),
+    "train": ("lab", "train", "runs"),
 }
-DEFAULTS: Final = {"train": "runs"}
-"""Command of a group that is meant where the first argument names none."""
 """Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
@@ -212,13 +210,6 @@ class LazyGroup(TyperGroup):
         super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
         self.lazy = commands
         self.commands = commands  # type: ignore[assignment]  # never changed
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; the default command stands in for a missing name."""
-        default = DEFAULTS.get(self.name or "")
-        if default is not None and args and args[0] not in {*self.lazy, "--help"}:
-            args = [default, *args]
-        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of help."""

@@ -12,13 +12,12 @@ from guard.cli.outcome import plain
 from guard.cli.running import minute, moment, now
 from guard.core.errors import InputError
 from guard.core.model import Role
+from guard.policy.field_types import duration_seconds
 from guard.provenance.approvals import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PERIOD: Final = re.compile(r"(\d{1,5})\s?([mhd])")
-_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 Decision = Annotated[str, typer.Argument(help="Decision id of the call that was asked about.")]
 _REMEMBERED: Final = {
     "--remember": "these receivers",
@@ -219,10 +218,9 @@ def _end(until: str, at: float, longest: int) -> float:
     """
     if not until:
         return at + longest
-    period = _PERIOD.fullmatch(until.strip().lower())
-    if period is not None:
-        end = at + int(period[1]) * _SECONDS[period[2]]
-    else:
+    try:
+        end = at + duration_seconds(until.strip().lower())
+    except ValueError:
         try:
             end = moment(until)
         except ValueError as error:

@@ -18,7 +18,6 @@ from guard.replay.reports import Report
 from guard.settings import Durability, policies_directory
 from lab.bench_provenance import Size, bench_provenance
 from lab.bench_proxy import bench_proxy
-from lab.bench_stream import bench_stream
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
 from lab.load import Progress
@@ -32,7 +31,6 @@ PEERS = Path("tests/peers/.environments")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 PolicyFile = Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")]
 Rounds = Annotated[int, typer.Option(min=1, help="Alternating rounds.")]
-Seconds = Annotated[float, typer.Option(min=0.5, help="Length of one load.")]
 
 
 def _shipped(policy: Path | None) -> Path:
@@ -63,19 +61,6 @@ def proxy(
     _reported(lambda told: bench_proxy(file, rounds=rounds, seconds=seconds, progress=told), json)
 
 
-def scale(
-    json: AsJson = False,
-    policy: PolicyFile = None,
-    rounds: Rounds = 5,
-    seconds: Seconds = 4.0,
-) -> None:
-    """Both enforcement points against stock mitmdump, start, memory."""
-    from lab.bench_scale import bench_scale
-
-    file = _shipped(policy)
-    _reported(lambda told: bench_scale(file, rounds=rounds, seconds=seconds, progress=told), json)
-
-
 def soak(
     json: AsJson = False,
     calls: Annotated[int, typer.Option(min=5000, help="How many.")] = 100_000,
@@ -91,7 +76,7 @@ def peers(
     json: AsJson = False,
     policy: PolicyFile = None,
     rounds: Rounds = 5,
-    seconds: Seconds = 4.0,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
     installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
 ) -> None:
     """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
@@ -123,16 +108,6 @@ def overload(
         return with_large_messages(report, path, seconds=seconds, progress=told)
 
     _reported(measure, json)
-
-
-def stream(
-    json: AsJson = False,
-    policy: PolicyFile = None,
-    rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
-) -> None:
-    """Measure what the guard adds to a stream's first event, gaps and first token."""
-    file = _shipped(policy)
-    _reported(lambda told: bench_stream(file, rounds=rounds, progress=told), json)
 
 
 def provenance(

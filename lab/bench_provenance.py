@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +21,8 @@ from guard.provenance.seal import KEY_BYTES, Seal
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
-from lab.in_process import LONG_SESSION, SESSION, Driver, info
-from lab.load import NO_GENERATOR, Loads, Progress, generator, load_in_turns, ratio, started
+from lab.in_process import LONG, SESSION, Driver, info
+from lab.load import Loads, Progress, generator, load_in_turns, ratio, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,31 +32,14 @@ if TYPE_CHECKING:
 
 PARTNER: Final = "partner@desk.example.net"
 """The recipient of the timed send: outside, and named by the user."""
+VALUES: Final = 1_000_000
+"""Labelled values of the principal with many."""
 BATCH: Final = 5_000
+SAMPLE: Final = 400
+"""Interleaved pairs for each growth."""
 TARGETS: Final = ("<= 0.6", "<= 3")
 """Targets of the percentiles, in milliseconds."""
 _MEMORY: Final = re.compile(r"^used_memory:(\d+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Scale of the measurement.
-
-    Attributes:
-        values: labelled values of the principal with many.
-        calls: calls of the long session.
-        decisions: timed decisions for the percentiles.
-        sample: interleaved pairs for each growth.
-        rounds: alternating rounds of the ratio; 0 leaves it out.
-        seconds: length of a round.
-    """
-
-    values: int = 1_000_000
-    calls: int = LONG_SESSION
-    decisions: int = 4_000
-    sample: int = 400
-    rounds: int = 5
-    seconds: float = 4.0
 
 
 async def add_labels(
@@ -81,19 +63,23 @@ async def add_labels(
         announce(min(start + BATCH, count) / count)
 
 
-def bench_provenance(policy: Path, size: Size, progress: Progress) -> Report:
+def bench_provenance(policy: Path, *, rounds: int, seconds: float, progress: Progress) -> Report:
     """Run everything and return the report.
 
     Raises:
         GuardError: a part could not be started.
     """
-    checks = asyncio.run(_inside(load_policies([policy]), size, progress))
-    checks.append(_side_by_side(policy, size, progress))
+    checks = asyncio.run(_inside(load_policies([policy]), progress))
+    loads: Loads = {}
+    if generator():
+        with Rig() as rig:
+            loads = load_in_turns(started(rig, policy), rounds, seconds, progress)
+    checks.append(ratio("ratio_vs_mitmdump_c16", loads, ("guard", "mitmdump"), ">= 0.9, goal 1.1"))
     details = {"durability": "embedded redis, nothing persisted"}
     return Report(name="provenance", machine=machine(), checks=checks, details=details)
 
 
-async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]:
+async def _inside(policy: Policy, progress: Progress) -> list[Check]:
     with EmbeddedRedis() as redis:
         store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=10.0)
         await store.verify()
@@ -109,15 +95,11 @@ async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]
         try:
             progress("decisions with 10,000 labelled values", 0.02)
             await add_labels(parts, "ten-thousand", 10_000)
-            checks = await driver.decisions("ten-thousand", size.decisions, TARGETS)
-            checks += await _values_growth(driver, parts, size, progress)
-            stage = f"a session of {size.calls:,} calls"
+            checks = await driver.decisions("ten-thousand", TARGETS)
+            checks += await _values_growth(driver, parts, progress)
             checks.append(
                 await driver.growth(
-                    size.calls,
-                    size.sample,
-                    "<= 1.2",
-                    lambda done: progress(stage, 0.45 + 0.3 * done),
+                    SAMPLE, "<= 1.2", lambda done: progress(LONG, 0.45 + 0.3 * done)
                 )
             )
         finally:
@@ -126,46 +108,28 @@ async def _inside(policy: Policy, size: Size, progress: Progress) -> list[Check]
 
 
 async def _values_growth(
-    driver: Driver,
-    parts: tuple[LabelSets, RedisSessionStore, Seal],
-    size: Size,
-    progress: Progress,
+    driver: Driver, parts: tuple[LabelSets, RedisSessionStore, Seal], progress: Progress
 ) -> list[Check]:
-    store, stage = parts[1], f"{size.values:,} labelled values"
+    store, stage = parts[1], f"{VALUES:,} labelled values"
     await add_labels(parts, "few", 100)
     before = await info(store, "memory", _MEMORY)
-    await add_labels(parts, "many", size.values, lambda done: progress(stage, 0.1 + 0.3 * done))
+    await add_labels(parts, "many", VALUES, lambda done: progress(stage, 0.1 + 0.3 * done))
     used = await info(store, "memory", _MEMORY) - before
     for principal in ("few", "many"):
         await driver.begin(principal)
         await driver.calls(principal, 100)
     few: list[float] = []
     many: list[float] = []
-    for _ in range(size.sample):
+    for _ in range(SAMPLE):
         few += await driver.calls("few", 2)
         many += await driver.calls("many", 2)
-    ratio = round(median(many) / median(few), 3)
-    whole = size.values == Size().values
-    reason = None if whole else f"measured with {size.values} values only"
     return [
         Check(
             id="growth_values_1000000_vs_100",
-            value=ratio if whole else None,
+            value=round(median(many) / median(few), 3),
             unit="ratio",
             n=len(many),
             target="<= 1.2",
-            reason=reason,
         ),
-        Check(
-            id="bytes_per_value", value=round(used / size.values, 1), unit="bytes", n=size.values
-        ),
+        Check(id="bytes_per_value", value=round(used / VALUES, 1), unit="bytes", n=VALUES),
     ]
-
-
-def _side_by_side(policy: Path, size: Size, progress: Progress) -> Check:
-    loads: Loads = {}
-    if size.rounds and generator():
-        with Rig() as rig:
-            loads = load_in_turns(started(rig, policy), size.rounds, size.seconds, progress)
-    names, reason = ("guard", "mitmdump"), NO_GENERATOR if size.rounds else "left out, as asked"
-    return ratio("ratio_vs_mitmdump_c16", loads, names, ">= 0.9, goal 1.1", reason)

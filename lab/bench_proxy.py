@@ -16,7 +16,7 @@ from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
-from lab.in_process import LONG_SESSION, Driver
+from lab.in_process import LONG, Driver
 from lab.load import (
     NO_GENERATOR,
     Loads,
@@ -92,16 +92,15 @@ def _audited(path: Path, skip: int) -> dict[str, float | None]:
 
 async def _inside(policy_path: Path, progress: Progress) -> list[Check]:
     policy = load_policies([policy_path])
-    stage = f"a session of {LONG_SESSION:,} calls"
     with EmbeddedRedis() as redis:
         store = RedisSessionStore.at(redis.url, limits=policy.limits, timeout=5.0)
         await store.verify()
         driver = Driver(policy, store, recipient="team@example.com")
         try:
-            *percentiles, request, result = await driver.decisions("quiet", 4000, TARGETS)
+            *percentiles, request, result = await driver.decisions("quiet", TARGETS)
             memory = await _bytes_per_session(store, driver)
             growth = await driver.growth(
-                LONG_SESSION, SAMPLE, "<= 1.1", lambda done: progress(stage, 0.65 + 0.35 * done)
+                SAMPLE, "<= 1.1", lambda done: progress(LONG, 0.65 + 0.35 * done)
             )
         finally:
             await store.aclose()

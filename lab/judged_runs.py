@@ -51,10 +51,6 @@ class JudgedCall:
         """True where the call was refused outright."""
         return bool(self.line["action"] == "block")
 
-    def fired(self, rule: str) -> bool:
-        """Return whether a rule of that id spoke, as one reason or as the deciding one."""
-        return rule in self.line["rules"]
-
     @property
     def tainted(self) -> bool:
         """True where a stopping reason says: derived from untrusted text."""

@@ -16,7 +16,7 @@ from guard.core.errors import InputError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Report
 from guard.settings import Durability, policies_directory
-from lab.bench_provenance import Size, bench_provenance
+from lab.bench_provenance import bench_provenance
 from lab.bench_proxy import bench_proxy
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
@@ -31,6 +31,7 @@ PEERS = Path("tests/peers/.environments")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 PolicyFile = Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")]
 Rounds = Annotated[int, typer.Option(min=1, help="Alternating rounds.")]
+Seconds = Annotated[float, typer.Option(min=0.5, help="Length of one load.")]
 
 
 def _shipped(policy: Path | None) -> Path:
@@ -54,7 +55,7 @@ def proxy(
     json: AsJson = False,
     policy: PolicyFile = None,
     rounds: Rounds = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    seconds: Seconds = 4.0,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     file = _shipped(policy)
@@ -76,7 +77,7 @@ def peers(
     json: AsJson = False,
     policy: PolicyFile = None,
     rounds: Rounds = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one load.")] = 4.0,
+    seconds: Seconds = 4.0,
     installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
 ) -> None:
     """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
@@ -99,29 +100,22 @@ def overload(
 ) -> None:
     """Three times as many calls as the guard can judge; large messages beside small ones."""
     from lab.overload import bench_overload
-    from lab.overload_large import with_large_messages
 
     path = _shipped(policy)
-
-    def measure(told: Progress) -> Report:
-        report = bench_overload(path, seconds=seconds, progress=told)
-        return with_large_messages(report, path, seconds=seconds, progress=told)
-
-    _reported(measure, json)
+    _reported(lambda told: bench_overload(path, seconds=seconds, progress=told), json)
 
 
 def provenance(
     json: AsJson = False,
     policy: PolicyFile = None,
-    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
-    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    rounds: Rounds = 5,
+    seconds: Seconds = 4.0,
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
-    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
     file = _shipped(policy)
-    _reported(lambda told: bench_provenance(file, size, told), json)
+    _reported(
+        lambda told: bench_provenance(file, rounds=rounds, seconds=seconds, progress=told), json
+    )
 
 
 def write_path(

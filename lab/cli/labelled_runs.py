@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guard.core.errors import GuardError
 from guard.policy import load_policies
 from lab.dataset import LAST_SESSION
 from lab.paper import ONTOLOGY
@@ -32,19 +30,6 @@ ToolsOption = Annotated[
         "--tools", help="A policy whose tool mappings give the roles; else the paper's tool names."
     ),
 ]
-
-
-def require_lab() -> None:
-    """Make sure that the libraries of the lab are installed.
-
-    Raises:
-        GuardError: some are not.
-    """
-    missing = [name for name in ("sklearn", "onnx", "scipy") if find_spec(name) is None]
-    if missing:
-        raise GuardError(
-            f"{', '.join(missing)} not installed, add the lab: pip install agent-egress-guard-lab"
-        )
 
 
 def roles_of(tools: Path | None) -> Callable[[str], Role | None]:

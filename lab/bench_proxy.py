@@ -7,7 +7,6 @@ memory and round trips are measured in this process on the same store and models
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +27,6 @@ from lab.load import (
     ratio,
     started,
 )
-from lab.wire import percentile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,15 +45,12 @@ def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress
     """
     loads: Loads = {}
     single: Loads = {}
-    in_proxy: dict[str, float | None] = {}
     if generator():
         with Rig() as rig:
             many = started(rig, policy)
             loads = load_in_turns(many, rounds, seconds, progress)
             one = {name: replace(each, connections=1) for name, each in many.items()}
-            before = rig.audit.read_bytes().count(b"\n")
             single = load_in_turns(one, 1, seconds, progress)
-            in_proxy = _audited(rig.audit, before)
     progress("decisions in process", 0.6)
     inside = asyncio.run(_inside(policy, progress))
     p50 = {name: load.p50_ms for name, [load] in single.items()}
@@ -77,17 +72,9 @@ def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress
             "rounds": rates(loads),
             "one_connection_p50_ms": p50,
             "errors": errors(single),
-            "in_proxy_decision_ms": in_proxy,
             "durability": "embedded redis, nothing persisted",
         },
     )
-
-
-def _audited(path: Path, skip: int) -> dict[str, float | None]:
-    """Return what the guard itself wrote about its decisions at one connection."""
-    lines = path.read_text(encoding="utf-8").splitlines()[skip:]
-    times = [json.loads(line).get("milliseconds", 0.0) for line in lines]
-    return {f"p{at}": percentile(times, at) for at in (50, 99)} | {"n": len(times)}
 
 
 async def _inside(policy_path: Path, progress: Progress) -> list[Check]:

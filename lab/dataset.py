@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
+from guard.policy import load_policies
 from guard.replay.traces import Call, Located, TraceError, locate_runs
 from lab.paper import FORESTS, INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
 
@@ -205,6 +206,23 @@ class Reading:
     """True if runs without an attack are negatives, by their last session; else left out."""
     roles: Callable[[str], Role | None] = ONTOLOGY.get
     """The role of a tool, None for one that nothing is known of."""
+
+
+def roles_of(tools: Path | None) -> Callable[[str], Role | None]:
+    """Return what gives a tool its role.
+
+    Raises:
+        PolicyError: the policy cannot be used.
+    """
+    if tools is None:
+        return ONTOLOGY.get
+    policy = load_policies([tools])
+
+    def role(tool: str) -> Role | None:
+        mapping = policy.mapping(tool)
+        return None if mapping is None else mapping.role
+
+    return role
 
 
 def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:

@@ -81,16 +81,13 @@ def peers(
     installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
 ) -> None:
     """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
-    from lab.peers.bench import bench_peers, table
+    from lab.peers.bench import bench_peers
 
     file = _shipped(policy)
-
-    def measure(told: Progress) -> Report:
-        found = bench_peers(file, installed, rounds=rounds, seconds=seconds, progress=told)
-        Console(stderr=True).print(table(found.details["table"]))
-        return found
-
-    _reported(measure, json)
+    _reported(
+        lambda told: bench_peers(file, installed, rounds=rounds, seconds=seconds, progress=told),
+        json,
+    )
 
 
 def overload(

@@ -19,9 +19,8 @@ from lab.cli.labelled_runs import (
     SessionOption,
     ToolsOption,
     Traces,
-    roles_of,
 )
-from lab.dataset import Labelling, Reading, load_dataset
+from lab.dataset import Labelling, Reading, load_dataset, roles_of
 from lab.eval_egress import eval_egress, read_cases
 from lab.eval_provenance import Options as ProvenanceOptions
 from lab.eval_provenance import eval_provenance

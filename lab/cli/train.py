@@ -11,8 +11,8 @@ from rich.console import Console
 
 from guard.cli.outcome import given_input
 from guard.cli.terminal import bar, show
-from lab.cli.labelled_runs import SessionOption, ToolsOption, Traces, roles_of
-from lab.dataset import LAST_SESSION, Labelling, Reading, load_dataset
+from lab.cli.labelled_runs import SessionOption, ToolsOption, Traces
+from lab.dataset import LAST_SESSION, Labelling, Reading, load_dataset, roles_of
 from lab.paper import TRIGGER_SESSION
 
 

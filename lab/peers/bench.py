@@ -13,8 +13,6 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Report, machine
@@ -102,14 +100,6 @@ def bench_peers(
             "rounds": rates(loads),
         },
     )
-
-
-def table(rows: list[dict[str, Any]]) -> Table:
-    """Return the contestants as a table, the fastest first."""
-    made = Table(*rows[0], title="16 connections, one tools/call")
-    for row in sorted(rows, key=lambda row: -row["requests_per_second"]):
-        made.add_row(*(str(value) for value in row.values()))
-    return made
 
 
 def _row(name: str, inspects: str, loads: list[Load]) -> dict[str, Any]:

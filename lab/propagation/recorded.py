@@ -35,7 +35,6 @@ async def recorded(
     """
     sends: dict[bool, dict[str, bool]] = {True: {}, False: {}}
     """Sends that name an attacker, and others, each with the graph's confirmation."""
-    incidents = 0
     async with fresh_store(redis, policy.limits) as store:
         replay = Replay(policy, store, ())
         await replay.run(runs, lambda _line: None, advance)
@@ -48,7 +47,6 @@ async def recorded(
             saves = [call for call in run.calls if call.tool in SAVES]
             found = (places[call.i] for call in saves if _names_attacker(run, call))
             roots = {place for place in found if place is not None}
-            incidents += bool(roots)
             confirmed = {one.place for one in graph.reach(roots) if one.tier is Tier.CONFIRMED}
             for call in run.calls:
                 if call.tool in SENDS:
@@ -63,7 +61,6 @@ async def recorded(
     ]
     details = {
         "runs": len(runs),
-        "incidents": incidents,
         "missed": [name for name, is_confirmed in sends[True].items() if not is_confirmed][:10],
         "wrong": [name for name, is_confirmed in sends[False].items() if is_confirmed][:10],
     }

@@ -30,7 +30,6 @@ import urllib.parse
 import urllib.request
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
@@ -274,17 +273,10 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
     """
     loud, quiet = Tally(), Tally()
     with Rig() as rig:
-        upstream, admin = rig.server(UPSTREAM), free_port()
-        words: tuple[str, ...] = (
-            *credentials(rig.directory, LOUD_NAME, QUIET_NAME),
-            *FOR_THE_HASTY,
-        )
-        onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz")]
-        if all(map(find_spec, ("authlib", "jinja2", "sse_starlette"))):
-            page = f"127.0.0.1:{free_port()}"
-            words += ("--console", page)
-            onlookers.append(Onlooker(f"http://{page}/"))
-        port, guard = begin_guard(rig, policy, upstream, *words, admin=admin)
+        upstream, admin, page = rig.server(UPSTREAM), free_port(), f"127.0.0.1:{free_port()}"
+        words = (*credentials(rig.directory, LOUD_NAME, QUIET_NAME), *FOR_THE_HASTY)
+        onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz"), Onlooker(f"http://{page}/")]
+        port, guard = begin_guard(rig, policy, upstream, *words, "--console", page, admin=admin)
         for one in onlookers:
             guard.wait_listening(urllib.parse.urlsplit(one.url).port or admin)
         progress("finding the highest rate", 0.0)

@@ -33,8 +33,8 @@ from guard.provenance.seal import Seal
 from guard.replay.reports import Check
 from guard.store.staging import MemoryKeys
 from guard.store.store import RedisSessionStore
+from lab.judged_runs import share
 from lab.propagation.stored_state import differences, stored_state
-from lab.selection.figures import share
 from lab.wire import is_refused
 from lab.write_path.rig import Agent
 

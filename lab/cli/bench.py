@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +20,7 @@ from lab.bench_proxy import bench_proxy
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
 from lab.load import Progress
-from lab.propagation.bench import Size as PropagationSize
-from lab.propagation.bench import bench_propagation
+from lab.propagation.bench import PARTS, bench_propagation
 from lab.refusal_matrix import bench_refusals
 from lab.write_path.bench import DATA, bench_write_path
 
@@ -36,11 +34,6 @@ Seconds = Annotated[float, typer.Option(min=0.5, help="Length of one load.")]
 
 def _shipped(policy: Path | None) -> Path:
     return policy or policies_directory() / "default.yaml"
-
-
-def _stage(told: Progress) -> Callable[[str], object]:
-    """Return what is told the stage of a bench that does not know its share."""
-    return lambda stage: told(stage, 0.5)
 
 
 def _reported(measure: Callable[[Progress], Report], as_json: bool) -> Report:
@@ -125,7 +118,11 @@ def write_path(
     """Memory writes: five attacks, crashes, races, drift, cost."""
     _reported(
         lambda told: bench_write_path(
-            runs=runs, crash_runs=crash_runs, seconds=seconds, data=data, progress=_stage(told)
+            runs=runs,
+            crash_runs=crash_runs,
+            seconds=seconds,
+            data=data,
+            progress=lambda stage: told(stage, 0.5),
         ),
         json,
     )
@@ -141,12 +138,15 @@ def propagation(
     ] = None,
 ) -> None:
     """Measure how items spread: recorded runs, three agents, committed writes, cost."""
-    size = PropagationSize(incidents=incidents, seed=seed)
-    if part:
-        if unknown := set(part) - size.parts:
-            raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
-        size = replace(size, parts=frozenset(part))
-    _reported(lambda told: bench_propagation(data, size, told), json)
+    if unknown := set(part or ()) - set(PARTS):
+        raise InputError(f"no part `{min(unknown)}`; there are {', '.join(PARTS)}")
+    only = [name for name in PARTS if name in (part or PARTS)]
+    _reported(
+        lambda told: bench_propagation(
+            data, incidents=incidents, seed=seed, only=only, progress=told
+        ),
+        json,
+    )
 
 
 def chaos(

@@ -168,19 +168,19 @@ def instructions(
     Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
     """
     from guard.inference.text_classifier import load_classifiers
-    from lab.instructions import eval_detector, eval_patterns, read_texts
+    from lab.instructions import evaluated, has_pattern, read_texts
 
     with given_input():
         texts = read_texts(data)
     found = {one.name: one for one in load_classifiers()}
     if detector is not None and detector not in found:
         raise InputError(f"unknown detector `{detector}`; add it with `guard detectors add`")
+    finds = has_pattern
+    if detector is not None:
+        # A text that is too long counts as withheld.
+        finds = lambda text: found[detector].inspect_result(text) is not None  # noqa: E731
     with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:
-        report = (
-            eval_patterns(texts, advance)
-            if detector is None
-            else eval_detector(texts, found[detector], advance)
-        )
+        report = evaluated(texts, finds, advance)
     show(report, command="guard lab eval", as_json=json)
 
 

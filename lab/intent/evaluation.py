@@ -6,7 +6,6 @@ the same policy without its rules of type ``action``.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from dataclasses import replace
@@ -15,14 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.model import Role
-from guard.inference.onnx import load_models
 from guard.policy import load_policies
 from guard.policy.yaml_loader import load_document
-from guard.replay.reports import Check, Report, machine
+from guard.replay.reports import Check, Report
 from guard.replay.traces import read_traces
-from guard.settings import models_directory
-from guard.store.embedded import EmbeddedRedis
-from lab.eval_provenance import Options, Section, hippo
+from lab.eval_provenance import Options, Section, hippo, reported
 from lab.judged_runs import FLAGGED, Bench, JudgedCall, JudgedRun, Tally, wilson
 from lab.trust.prompts import dishonest, is_attested
 
@@ -166,15 +162,7 @@ def eval_intent(options: Options) -> Report:
     Raises:
         GuardError: a policy, a trace or the state store is unusable.
     """
-    with EmbeddedRedis() as redis:
-        bench = Bench(redis.url, load_models(models_directory()))
-        sections = asyncio.run(_sections(bench, options))
-    return Report(
-        name="intent",
-        machine=machine(),
-        checks=[check for section in sections.values() for check in section.checks],
-        details={name: section.details for name, section in sections.items()},
-    )
+    return reported("intent", _sections, options)
 
 
 async def _sections(bench: Bench, options: Options) -> dict[str, Section]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.extensions.propagation.detection import CLEAN
 from guard.extensions.propagation.events import node_of
 from guard.extensions.propagation.evidence import Tier
 from guard.policy import load_policies
@@ -39,18 +37,17 @@ SAVES: Final = frozenset({"memory_save_fact", "save_fact"})
 SENDS: Final = frozenset({"email_send_email", "send_email"})
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Scale of the measurement."""
-
-    incidents: int = 100
-    seed: int = 7
-    parts: frozenset[str] = frozenset({"recorded", "live", "committed", "cost"})
-    clean: int = CLEAN
-    """Own writes that the detector is tried on."""
+PARTS: Final = ("recorded", "live", "committed", "cost")
 
 
-def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
+def bench_propagation(
+    data: Path,
+    *,
+    incidents: int,
+    seed: int,
+    only: Sequence[str] = PARTS,
+    progress: Progress,
+) -> Report:
     """Run everything that was asked for and return the report.
 
     Raises:
@@ -58,17 +55,16 @@ def bench_propagation(data: Path, size: Size, progress: Progress) -> Report:
     """
     parts: dict[str, Callable[[Progress], Part]] = {
         "recorded": lambda told: _recorded(data, told),
-        "live": lambda told: _live(size, told),
-        "committed": lambda told: _committed(data, size.clean, told),
+        "live": lambda told: _live(incidents, seed, told),
+        "committed": lambda told: _committed(data, told),
         "cost": _cost,
     }
     checks: list[Check] = []
     details: dict[str, Any] = {}
-    chosen = [name for name in parts if name in size.parts]
-    for place, name in enumerate(chosen):
+    for place, name in enumerate(only):
 
         def tell(what: str, done: float, place: int = place) -> None:
-            progress(what, (place + done) / len(chosen))
+            progress(what, (place + done) / len(only))
 
         found, details[name] = parts[name](tell)
         checks += found
@@ -89,14 +85,14 @@ def _recorded(data: Path, progress: Progress) -> Part:
         )
 
 
-def _live(size: Size, progress: Progress) -> Part:
+def _live(incidents: int, seed: int, progress: Progress) -> Part:
     with Rig(AGENTS) as rig:
-        return asyncio.run(live(rig, size.incidents, size.seed, progress))
+        return asyncio.run(live(rig, incidents, seed, progress))
 
 
-def _committed(data: Path, clean: int, progress: Progress) -> Part:
+def _committed(data: Path, progress: Progress) -> Part:
     with EmbeddedRedis() as redis:
-        return committed(redis.url, data, clean, progress)
+        return committed(redis.url, data, progress)
 
 
 def _cost(progress: Progress) -> Part:

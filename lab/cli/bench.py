@@ -15,8 +15,7 @@ from guard.core.errors import InputError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Report
 from guard.settings import Durability, policies_directory
-from lab.bench_provenance import bench_provenance
-from lab.bench_proxy import bench_proxy
+from lab.bench_proxy import bench_provenance, bench_proxy
 from lab.bench_transparency import bench_transparency
 from lab.envoy_rig import FrontedRig
 from lab.load import Progress

@@ -20,7 +20,7 @@ from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
 from guard.policy import load_policies
 from guard.replay.traces import Call, Located, TraceError, locate_runs
-from lab.paper import FORESTS, INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
+from lab.paper import INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -312,7 +312,8 @@ def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
         "distinct_positive": int(distinct.labels(labelling).sum()),
         "distinct_negative": int((1 - distinct.labels(labelling)).sum()),
         "distinct_rows": {
-            features.value: len(np.unique(data.rows(features), axis=0)) for features in FORESTS
+            features.value: len(np.unique(data.rows(features), axis=0))
+            for features in (FeatureSet.PREFIX13, FeatureSet.FULL19)
         },
         "cells": len(np.unique(data.cells)),
     }

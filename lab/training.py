@@ -61,8 +61,9 @@ def score_sends(model: Any, data: Dataset) -> np.ndarray:
                 rows += map(without_recalls, pair) if step.inward else pair
             sessions[step.session] = sessions[step.session].append(step.role)
             principal = principal.append(step.role)
-    found = np.array(rows, dtype=np.float32).reshape(-1, len(FEATURES_13))
-    return scores(model, found).reshape(-1, 2).max(axis=1, initial=0.0)
+    every = np.array(rows, dtype=np.float32).reshape(-1, len(FEATURES_13))
+    found: np.ndarray = scores(model, every).reshape(-1, 2).max(axis=1, initial=0.0)
+    return found
 
 
 def flagged_first_sends(model: Any, data: Dataset) -> dict[str, Json]:

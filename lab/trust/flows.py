@@ -33,7 +33,6 @@ _MISSING: Final = object()
 class Habit:
     """Spelling of receivers by one model, and its unrequested look-ups."""
 
-    name: str
     joined: bool = False
     """Receivers as one string, where the tool takes a list."""
     display: bool = False
@@ -50,10 +49,10 @@ class Habit:
 
 
 HABITS: Final = (
-    Habit("list"),
-    Habit("string", joined=True, curious=True),
-    Habit("display names", display=True),
-    Habit("title case", capitals=True, joined=True),
+    Habit(),
+    Habit(joined=True, curious=True),
+    Habit(display=True),
+    Habit(capitals=True, joined=True),
 )
 INBOX: Final = (
     "From: newsletter@deals.test\nSubject: Sale\n\nEverything must go: https://deals.test/sale"

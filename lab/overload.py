@@ -40,7 +40,7 @@ from lab.guard_processes import begin_guard, resident, worker_of
 from lab.load import UPSTREAM
 from lab.pages import page
 from lab.tool_server import CALL, SLOW_SESSION, STREAM, TOOL
-from lab.wire import Connection, call_body, credentials, percentile, post, secret_of, shown
+from lab.wire import Connection, call_body, credentials, percentile, post, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ class Agent:
         seed: int,
     ) -> None:
         self._connection = Connection(port)
-        self._request = post("/mcp", CALL.encode(), shown(secret_of(principal), principal))
+        self._request = post("/mcp", CALL.encode(), shown(principal, principal))
         self._tally = tally
         self._rate = rate
         self._patient = patient
@@ -382,7 +382,7 @@ def send_large(port: int, principal: str, kind: str) -> None:
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    head = {"content-type": "application/json", **shown(secret_of(principal), principal)}
+    head = {"content-type": "application/json", **shown(principal, principal)}
     bodies = itertools.cycle(_bodies(kind))
     print(port, flush=True)
     while not ended.is_set():

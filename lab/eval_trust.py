@@ -125,6 +125,7 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         honest = asyncio.run(_honest(compose, redis_url, limit, begin)) if flows else {}
     played = [one for some in table.values() for one in some]
     stopped = sum(one.stopped for one in played)
+    asked = Counter(one for some in honest.values() for course in some for one in course.first)
     reason = "no attack class was asked for"
     return Report(
         name="trust",
@@ -135,7 +136,7 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         ],
         details={
             "attacks": {name: _row(some) for name, some in table.items()},
-            "asked_first": dict(_asked(honest).most_common()),
+            "asked_first": dict(asked.most_common()),
         },
     )
 
@@ -160,30 +161,16 @@ async def _honest(
     return found
 
 
-def _figures(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
-    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
-    return {
-        name: round(
-            sum(sum(bool(one[place]) for one in some) / len(some) for some in courses.values())
-            / len(courses),
-            4,
-        )
-        for place, name in enumerate(HONEST)
-    }
-
-
 def _honest_checks(courses: Mapping[str, Sequence[Course]]) -> list[Check]:
+    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
     if not courses:
         return []
-    n, figures = sum(map(len, courses.values())), _figures(courses)
-    return [
-        Check(id=name, value=figures[name], unit="fraction", n=n, target=target)
-        for name, target in HONEST.items()
-    ]
-
-
-def _asked(courses: Mapping[str, Sequence[Course]]) -> Counter[str]:
-    return Counter(one for some in courses.values() for course in some for one in course.first)
+    checks = []
+    for place, (name, target) in enumerate(HONEST.items()):
+        shares = [sum(bool(one[place]) for one in some) / len(some) for some in courses.values()]
+        value, n = round(sum(shares) / len(shares), 4), sum(map(len, courses.values()))
+        checks.append(Check(id=name, value=value, unit="fraction", n=n, target=target))
+    return checks
 
 
 async def _all(

@@ -26,7 +26,6 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.processes.listening_ports import connections_allowed
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import START_SECONDS, Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.guard_processes import begin_guard, resident, worker_of
 from lab.load import UPSTREAM
@@ -276,9 +275,9 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         upstream, admin, page = rig.server(UPSTREAM), free_port(), f"127.0.0.1:{free_port()}"
         words = (*credentials(rig.directory, LOUD_NAME, QUIET_NAME), *FOR_THE_HASTY)
         onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz"), Onlooker(f"http://{page}/")]
-        port, guard = begin_guard(rig, policy, upstream, *words, "--console", page, admin=admin)
+        port, _ = begin_guard(rig, policy, upstream, *words, "--console", page, admin=admin)
         for one in onlookers:
-            guard.wait_listening(urllib.parse.urlsplit(one.url).port or admin)
+            _until_answered(one.url)
         progress("finding the highest rate", 0.0)
         _closed(port, seconds / 4)
         # Half of it is measured before the other load, and half after.
@@ -340,6 +339,14 @@ def _answers(url: str) -> bool:
     except OSError as error:
         return isinstance(error, urllib.error.HTTPError) and error.code < SERVER_ERROR
     return True
+
+
+def _until_answered(url: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers(url):
+        if time.monotonic() > deadline:
+            raise GuardError(f"`{url}` does not answer")
+        time.sleep(_PAUSE)
 
 
 def _count(upstream: int) -> int:

@@ -208,13 +208,6 @@ def executed(
     return json.loads(done.stdout), elapsed
 
 
-def _bare_start() -> float:
-    """Return the milliseconds that an empty program of the same interpreter takes."""
-    begin = time.perf_counter()
-    subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
-    return (time.perf_counter() - begin) * 1000
-
-
 def hook_checks() -> Measured:
     """Measure the hooks of coding agents."""
     with tempfile.TemporaryDirectory(prefix="hooks-") as name:
@@ -231,12 +224,11 @@ def _measured(path: Path, project: Path) -> Measured:
     cold = executed(path, honest[0].client, prompt_payload(honest[0], project), project)[1]
     for call in prompts.values():
         asked(path, call.client, prompt_payload(call, project), project)
-    times, floor, held = [], [], []
+    times, held = [], []
     for number, call in enumerate(honest):
         told = payload(call, project, number)
         output, elapsed = executed(path, call.client, told, project)
         times.append(elapsed)
-        floor.append(_bare_start())
         if not passes(output):
             held.append(f"{call.client} {call.tool} {dict(call.arguments)}: {output}"[:400])
     let: list[str] = []
@@ -254,7 +246,6 @@ def _measured(path: Path, project: Path) -> Measured:
         "asked": held,
         "dangerous_allowed": let,
         "p50_ms": p50,
-        "bare_python_ms": [percentile(floor, at) for at in (50, 95)],
         "kinds": dict(Counter(call.kind for call in dangerous)),
     }
 

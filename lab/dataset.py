@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
+from guard.policy import load_policies
 from guard.replay.traces import Call, Located, TraceError, locate_runs
-from lab.paper import FORESTS, INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
+from lab.paper import INTERNAL, ONTOLOGY, TRIGGER_SESSION, FeatureSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -207,6 +208,23 @@ class Reading:
     """The role of a tool, None for one that nothing is known of."""
 
 
+def roles_of(tools: Path | None) -> Callable[[str], Role | None]:
+    """Return what gives a tool its role.
+
+    Raises:
+        PolicyError: the policy cannot be used.
+    """
+    if tools is None:
+        return ONTOLOGY.get
+    policy = load_policies([tools])
+
+    def role(tool: str) -> Role | None:
+        mapping = policy.mapping(tool)
+        return None if mapping is None else mapping.role
+
+    return role
+
+
 def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:
     """Return the examples of trace files.
 
@@ -294,7 +312,8 @@ def counts(data: Dataset, labelling: Labelling) -> dict[str, Json]:
         "distinct_positive": int(distinct.labels(labelling).sum()),
         "distinct_negative": int((1 - distinct.labels(labelling)).sum()),
         "distinct_rows": {
-            features.value: len(np.unique(data.rows(features), axis=0)) for features in FORESTS
+            features.value: len(np.unique(data.rows(features), axis=0))
+            for features in (FeatureSet.PREFIX13, FeatureSet.FULL19)
         },
         "cells": len(np.unique(data.cells)),
     }

@@ -5,22 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
-from guard.core.errors import ModelError
 from guard.replay.reports import Check, Report, machine
 from lab.dataset import Dataset, Labelling, counts, trap_notes
 from lab.models import LARGEST_DIFFERENCE, verified_export
-from lab.paper import FORESTS, SEED, WITHDRAWN, FeatureSet
+from lab.paper import SEED, WITHDRAWN, FeatureSet
 from lab.protocols import Protocol, figures, measure, require_two_classes
 from lab.signature import SignatureModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from guard.core.model import Json
-    from guard.core.ports import ModelRunner
 
 RULE: Final = "recall_before_send"
 SETTINGS: Final = {"n_estimators": 200, "max_depth": 8, "random_state": SEED}
@@ -37,14 +32,11 @@ TARGETS: Final = {
 _NAMES: Final = {FeatureSet.FULL19: "rf19", FeatureSet.PREFIX13: "prefix13"}
 
 
-def eval_classifier(
-    data: Dataset, labelling: Labelling, frozen: Mapping[str, ModelRunner]
-) -> Report:
-    """Measure everything on one data set, and score models that are frozen.
+def eval_classifier(data: Dataset, labelling: Labelling) -> Report:
+    """Measure everything on one data set.
 
     Raises:
         InputError: the runs hold one class only.
-        ModelError: the features of a frozen model do not match, or it fails.
     """
     labels = data.labels(labelling)
     require_two_classes(labels)
@@ -75,7 +67,6 @@ def eval_classifier(
             "data": counts(data, labelling),
             "traps": trap_notes(data),
             "figures": found,
-            "frozen": {name: _frozen(one, data, labels) for name, one in frozen.items()},
             "paper": {"withdrawn": WITHDRAWN},
         },
     )
@@ -92,13 +83,3 @@ def _auc(name: str, found: dict[str, Any], runs: int) -> Check:
         target=f"{TARGETS[name]} +- {TOLERANCE}",
         reason=found.get("reason"),
     )
-
-
-def _frozen(model: ModelRunner, data: Dataset, labels: np.ndarray) -> dict[str, Json]:
-    features = next((one for one in FORESTS if model.features == one.names), None)
-    if features is None:
-        raise ModelError(f"the features of model `{model.name}` are not those that traces give")
-    distinct, inverse = np.unique(data.rows(features), axis=0, return_inverse=True)
-    scored = np.array([model.score(row) for row in distinct.tolist()])[inverse.reshape(-1)]
-    measured = figures(labels, scored, data.repeats)
-    return {"sha256": model.digest, "features": features.value, **measured}

@@ -204,8 +204,7 @@ async def _mcp(world: World, messages: list[Case]) -> Found:
         method, params = request["method"], request.get("params", {})
         if method == "tools/call":
             world.list_tool(TOOLS, MCP_PATH, str(params.get("name", "")))
-        world.script(result)
-        outcome = await world.agent().message(method, params)
+        outcome = await world.agent().message(method, params, result)
         if outcome.code:
             broken = outcome.code in BROKEN
             return Found(blocked=not broken, why=outcome.code, error=outcome.code if broken else "")

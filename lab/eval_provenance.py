@@ -16,12 +16,12 @@ from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import Run, read_traces
 from guard.settings import models_directory, policies_directory
 from guard.store.embedded import EmbeddedRedis
-from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
+from lab.generate.scenes import runs_of
 from lab.intent.remedies import followed
 from lab.judged_runs import Bench, JudgedCall, JudgedRun, Tally, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from guard.core.model import Json
@@ -401,8 +401,8 @@ def _many(number: int, scale: float) -> int:
 
 async def hippo(bench: Bench, seed: str, scale: float) -> Section:
     """Return the figures of the generated Trojan Hippo scenes."""
-    section, _ = await measured(bench, list(hippo_attacks(seed, _many(6, scale))), HIPPO)
-    benign, policy = list(hippo_benign(seed, _many(20, scale))), shipped(ASSISTANT)
+    section, _ = await measured(bench, list(runs_of("hippo_attacks", seed, _many(6, scale))), HIPPO)
+    benign, policy = list(runs_of("hippo_benign", seed, _many(20, scale))), shipped(ASSISTANT)
     silent = [run.model_copy(update={"prompts": ()}) for run in benign]
     for name, runs, target in (
         ("hippo_benign_unasked", benign, ">= 0.85"),
@@ -440,11 +440,20 @@ def eval_provenance(options: Options) -> Report:
     Raises:
         GuardError: a policy, a trace or the state store is unusable.
     """
+    return reported("provenance", _sections, options)
+
+
+def reported(
+    name: str,
+    measure: Callable[[Bench, Options], Coroutine[Any, Any, dict[str, Section]]],
+    options: Options,
+) -> Report:
+    """Return the report on what is measured by replays on a Redis of their own."""
     with EmbeddedRedis() as redis:
         bench = Bench(redis.url, load_models(models_directory()))
-        sections = asyncio.run(_sections(bench, options))
+        sections = asyncio.run(measure(bench, options))
     return Report(
-        name="provenance",
+        name=name,
         machine=machine(),
         checks=[check for section in sections.values() for check in section.checks],
         details={name: section.details for name, section in sections.items()},
@@ -460,10 +469,11 @@ async def _sections(bench: Bench, options: Options) -> dict[str, Section]:
         else:
             sections[name] = await recorded(replace(bench, advance=options.progress(name)), path)
     part = replace(bench, advance=options.progress("generated runs"))
-    for name, runs, judgings in (
-        ("evasions", evasions(options.seed, _many(12, options.scale)), EVASIONS),
-        ("hard_negatives", hard_negatives(options.seed, _many(20, options.scale)), HARD_NEGATIVES),
+    for name, number, judgings in (
+        ("evasions", 12, EVASIONS),
+        ("hard_negatives", 20, HARD_NEGATIVES),
     ):
-        sections[name], _ = await measured(part, list(runs), judgings)
+        runs = list(runs_of(name, options.seed, _many(number, options.scale)))
+        sections[name], _ = await measured(part, runs, judgings)
     sections["hippo"] = await hippo(part, options.seed, options.scale)
     return sections

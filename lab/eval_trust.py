@@ -8,23 +8,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guard.core.errors import StateError
 from guard.replay.reports import Check, Report, machine
 from lab.judged_runs import fraction
 from lab.trust.classes import AttackClass, discover_attacks
-from lab.trust.flows import Course, Telling, tell, tellings
+from lab.trust.flows import Course, tell, tellings
 from lab.trust.harness import Compose, policies_read_once, world_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from lab.trust.attacks import Attempt
 
 
+T = TypeVar("T")
 HONEST: Final = {
     "honest_first_asked": "<= 0.25",
     "honest_second_asked": "<= 0.05",
@@ -33,7 +35,7 @@ HONEST: Final = {
 }
 """Ids and targets, in the order of a course's fields."""
 WORLDS: Final = 3
-"""Worlds at most in which a flow is told."""
+"""Worlds at most in which an attempt or a flow is played."""
 SHOWN: Final = 20
 """Attempts that got through, or failed, shown of each class."""
 
@@ -46,8 +48,6 @@ class Played:
     got_through: bool
     error: str = ""
     """Error of an attempt that could not be played; it counts as not stopped."""
-    lost: int = 0
-    """Worlds before this one whose store did not answer in time: they prove nothing either way."""
 
     @property
     def stopped(self) -> bool:
@@ -58,22 +58,29 @@ class Played:
 async def play(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
     """Play one attempt in a world of its own.
 
-    A call that the store keeps waiting is refused, and counts as stopped.  A stage that cannot be
-    set (the store emptied, a prompt noted, an approval given) is set once more in a new world.
+    A call that the store keeps waiting is refused, and counts as stopped.
     """
-    played = await _once(compose, redis_url, attempt)
-    if played.lost:
-        played = replace(await _once(compose, redis_url, attempt), lost=1)
-    return played
 
-
-async def _once(compose: Compose, redis_url: str, attempt: Attempt) -> Played:
-    try:
+    async def once() -> Played:
         async with world_of(compose, redis_url, attempt.policy) as world:
             return Played(attempt.name, await attempt.play(world))
+
+    try:
+        return await in_new_worlds(once)
     except Exception as error:  # noqa: BLE001  (an attempt that cannot be played proves nothing)
-        said, lost = f"{type(error).__name__}: {error}"[:300], isinstance(error, StateError)
-        return Played(attempt.name, got_through=False, error=said, lost=int(lost))
+        said = f"{type(error).__name__}: {error}"[:300]
+        return Played(attempt.name, got_through=False, error=said)
+
+
+async def in_new_worlds(once: Callable[[], Awaitable[T]]) -> T:
+    """Return what a play gives, in a new world where the store did not answer in time.
+
+    Then the stage was not set: the store emptied, a prompt noted, an approval given.
+    """
+    for _ in range(WORLDS - 1):
+        with suppress(StateError):
+            return await once()
+    return await once()
 
 
 def attempts_of(attack: AttackClass, seed: str, limit: int | None = None) -> list[Attempt]:
@@ -118,6 +125,7 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         honest = asyncio.run(_honest(compose, redis_url, limit, begin)) if flows else {}
     played = [one for some in table.values() for one in some]
     stopped = sum(one.stopped for one in played)
+    asked = Counter(one for some in honest.values() for course in some for one in course.first)
     reason = "no attack class was asked for"
     return Report(
         name="trust",
@@ -128,7 +136,7 @@ def eval_trust(  # noqa: PLR0913  (one parameter per option of the command)
         ],
         details={
             "attacks": {name: _row(some) for name, some in table.items()},
-            "asked_first": dict(_asked(honest).most_common()),
+            "asked_first": dict(asked.most_common()),
         },
     )
 
@@ -146,43 +154,23 @@ async def _honest(
     step = begin(f"honest flows, {len(chosen)}")
     found: dict[str, list[Course]] = {}
     for one in chosen:
-        found.setdefault(one.domain, []).append(await _told(compose, redis_url, one))
+        found.setdefault(one.domain, []).append(
+            await in_new_worlds(partial(tell, compose, redis_url, one))
+        )
         step()
     return found
 
 
-async def _told(compose: Compose, redis_url: str, one: Telling) -> Course:
-    """Tell a flow; in a new world where the store did not answer in time, as for an attempt."""
-    for _ in range(WORLDS - 1):
-        with suppress(StateError):
-            return await tell(compose, redis_url, one)
-    return await tell(compose, redis_url, one)
-
-
-def _figures(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
-    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
-    return {
-        name: round(
-            sum(sum(bool(one[place]) for one in some) / len(some) for some in courses.values())
-            / len(courses),
-            4,
-        )
-        for place, name in enumerate(HONEST)
-    }
-
-
 def _honest_checks(courses: Mapping[str, Sequence[Course]]) -> list[Check]:
+    """Return the share of flows with any call asked about or blocked, domains weighted equally."""
     if not courses:
         return []
-    n, figures = sum(map(len, courses.values())), _figures(courses)
-    return [
-        Check(id=name, value=figures[name], unit="fraction", n=n, target=target)
-        for name, target in HONEST.items()
-    ]
-
-
-def _asked(courses: Mapping[str, Sequence[Course]]) -> Counter[str]:
-    return Counter(one for some in courses.values() for course in some for one in course.first)
+    checks = []
+    for place, (name, target) in enumerate(HONEST.items()):
+        shares = [sum(bool(one[place]) for one in some) / len(some) for some in courses.values()]
+        value, n = round(sum(shares) / len(shares), 4), sum(map(len, courses.values()))
+        checks.append(Check(id=name, value=value, unit="fraction", n=n, target=target))
+    return checks
 
 
 async def _all(
@@ -200,7 +188,6 @@ def _row(played: Sequence[Played]) -> dict[str, Any]:
         "n": len(played),
         "stopped": sum(one.stopped for one in played),
         "errors": sum(bool(one.error) for one in played),
-        "played_again": sum(one.lost for one in played),
         "through": [one.name for one in played if one.got_through][:SHOWN],
         "failed": [f"{one.name}: {one.error}" for one in played if one.error][:SHOWN],
     }

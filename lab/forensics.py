@@ -21,14 +21,13 @@ from sklearn.preprocessing import FunctionTransformer
 from guard.core.json_values import strings_in_order
 from guard.core.model import Json, Role
 from guard.core.trajectory import FEATURES_19, Trajectory
-from guard.policy import load_policies
 from guard.replay.forensics import KINDS, MODEL, UNDECIDED, verdict_of
 from guard.replay.traces import Call, Located, locate_runs
 from guard.settings import policies_directory
-from lab.dataset import names_attacker, read_truth, roles_by_time
+from lab.dataset import names_attacker, read_truth, roles_by_time, roles_of
 from lab.judged_runs import wilson
 from lab.models import bounded, softmax_onnx, verified_export
-from lab.paper import CITATION, FOLDS, ONTOLOGY, SEED
+from lab.paper import CITATION, FOLDS, SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,20 +75,10 @@ class Session:
 def read_sessions(folder: Path) -> Iterator[Session]:
     """Yield the sessions of the recorded runs in a folder."""
     for name in FILES:
-        roles: Callable[[str], Role | None] = ONTOLOGY.get
-        if name in OTHER_TOOLS:
-            policy = load_policies([policies_directory() / OTHER_TOOLS[name]])
-            roles = _roles(policy)
+        tools = policies_directory() / OTHER_TOOLS[name] if name in OTHER_TOOLS else None
+        roles = roles_of(tools)
         for located in locate_runs([folder / name]):
             yield from _sessions(located, name.partition(".")[0], roles)
-
-
-def _roles(policy: Any) -> Callable[[str], Role | None]:
-    def role(tool: str) -> Role | None:
-        mapping = policy.mapping(tool)
-        return None if mapping is None else mapping.role
-
-    return role
 
 
 def _sessions(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from guard.core.model import Json
-    from guard.core.ports import ResultDetector
 
 FILES: Final = {
     "page": "honest_pages_dev",
@@ -101,22 +100,17 @@ def _text(row: Mapping[str, Any]) -> str:
     return "\n".join(strings_in_order(found))
 
 
-def eval_patterns(data: Texts, progress: Callable[[], object]) -> Report:
-    """Return the report on the patterns, which are fitted on no text."""
-    return evaluated(data, lambda text: matched_pattern(text[:LIMIT]) is not None, progress)
+def has_pattern(text: str) -> bool:
+    """Return whether the patterns, which are fitted on no text, find something in a text."""
+    return matched_pattern(text[:LIMIT]) is not None
 
 
-def eval_detector(data: Texts, detector: ResultDetector, progress: Callable[[], object]) -> Report:
-    """Return the report on a detector; a text that is too long counts as withheld.
+def evaluated(data: Texts, finds: Callable[[str], bool], progress: Callable[[], object]) -> Report:
+    """Return the report on a detector that was fitted on none of the texts.
 
     Raises:
         ModelError: the detector cannot be used.
     """
-    return evaluated(data, lambda text: detector.inspect_result(text) is not None, progress)
-
-
-def evaluated(data: Texts, finds: Callable[[str], bool], progress: Callable[[], object]) -> Report:
-    """Return the report on a detector that was fitted on none of the texts."""
     hits = np.zeros(len(data.texts), dtype=bool)
     for index, text in enumerate(data.texts):
         hits[index] = finds(text)
@@ -284,7 +278,7 @@ def train(data: Texts, out: Path, progress: Callable[[], object]) -> dict[str, A
     from lab.text_models import write_ngram_classifier
 
     baseline = Baseline(data)
-    report, patterns = baseline.evaluate(progress), eval_patterns(data, lambda: None)
+    report, patterns = baseline.evaluate(progress), evaluated(data, has_pattern, lambda: None)
     everything = np.ones(len(data.texts), dtype=bool)
     threshold = baseline.threshold(baseline.out_of_fold(everything, INNER_FOLDS), everything)
     vocabulary, weighting, model = baseline.fit(everything)

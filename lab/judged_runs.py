@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from guard.core.model import Integrity, ToolCall
 from guard.core.policy import Action, Policy
 from guard.detectors import DetectorResources, create_detectors
@@ -50,10 +52,6 @@ class JudgedCall:
     def blocked(self) -> bool:
         """True where the call was refused outright."""
         return bool(self.line["action"] == "block")
-
-    def fired(self, rule: str) -> bool:
-        """Return whether a rule of that id spoke, as one reason or as the deciding one."""
-        return rule in self.line["rules"]
 
     @property
     def tainted(self) -> bool:
@@ -180,6 +178,7 @@ class Bench:
 _Z = 1.96
 """Standard deviations of a two-sided 95 % interval."""
 _EXAMPLES = 12
+RESAMPLES = 2000
 
 
 def wilson(hits: float, n: float) -> tuple[float, float]:
@@ -201,6 +200,33 @@ def fraction(
         return Check(id=name, value=None, unit="fraction", n=0, target=target, reason=reason)
     interval = wilson(hits, n)
     return Check(id=name, value=hits / n, unit="fraction", n=n, interval=interval, target=target)
+
+
+def clustered(rows: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """Return the mean of one figure per question and its 95 % percentile bootstrap interval."""
+    values = np.asarray(rows, dtype=np.float64)
+    rng = np.random.default_rng(0)
+    means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(values.mean()), (float(low), float(high))
+
+
+def mean(
+    name: str, rows: Sequence[float], target: str | None = None, unit: str = "fraction"
+) -> Check:
+    """Return the mean of one figure per question, with its interval."""
+    if not len(rows):
+        return Check(id=name, value=None, unit=unit, reason="no data", target=target)
+    value, interval = clustered(rows)
+    if set(rows) <= {0.0} or set(rows) <= {1.0}:
+        # Rows that are all alike say nothing of their spread when they are drawn again.
+        interval = wilson(round(value * len(rows)), len(rows))
+    return Check(id=name, value=value, unit=unit, n=len(rows), interval=interval, target=target)
+
+
+def share(name: str, rows: Sequence[bool], target: str) -> Check:
+    """Return the share of trials for which something is so, with its interval."""
+    return fraction(name, sum(rows), len(rows), target, "no data")
 
 
 @dataclass(slots=True)

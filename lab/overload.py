@@ -6,36 +6,46 @@ agent has one call open; it gives up after a second, hangs up and connects anew.
 heeds ``Retry-After``, the rest call again when it suits them.  Meanwhile a second principal makes a
 few calls, and somebody looks at the admin port and at the console.  *Goodput* is what is answered
 by the tool server within that second.
+
+Then small calls of others beside two clients that send the guard all that one message can carry:
+``python -m lab.overload PORT PRINCIPAL KIND`` is such a client, which makes one large request after
+the other until its standard input ends: ``arguments`` of 5 to 7.5 MB that no mapping declares, or
+``listing``, a list of 30,000 tools.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import itertools
 import json
 import random
 import re
+import socket
+import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError
 from guard.processes.listening_ports import connections_allowed
 from guard.processes.loopback import START_SECONDS, Rig, free_port
 from guard.replay.reports import Check, Report, machine
-from lab.guard_processes import begin_guard
+from lab.guard_processes import begin_guard, resident, worker_of
 from lab.load import UPSTREAM
-from lab.slow_reader import held_for_slow_reader
-from lab.tool_server import CALL
-from lab.wire import Connection, credentials, percentile, post, secret_of, shown
+from lab.pages import page
+from lab.tool_server import CALL, SLOW_SESSION, STREAM, TOOL
+from lab.wire import Connection, call_body, credentials, percentile, post, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from guard.core.model import Json
     from lab.load import Progress
 
 DEADLINE: Final = 1.0
@@ -60,6 +70,26 @@ _CONNECTING: Final = 4
 _PAUSE: Final = 0.05
 _PROBE_SECONDS: Final = 0.2
 _RETRY: Final = re.compile(rb"(?i)\r\nretry-after: *(\d+)")
+TOOLS: Final = 30_000
+SIZES: Final = (5_000_000, 7_500_000)
+SMALL_AGENTS: Final = 4
+SMALL_RATE: Final = 25.0
+"""Small calls per second of each agent."""
+LARGE_ROUNDS: Final = 2
+LISTER_NAME: Final = "lister"
+_PARTS: Final = 250
+"""Texts of a list in the arguments."""
+CALLS: Final = 400
+ID: Final = 60 * 1024
+"""Calls, and characters of the id of each: refusals of 25 MB together."""
+SLOW_ROUNDS: Final = 3
+"""Times the calls are made before there is a stream."""
+HELD: Final = 8 * 1024 * 1024
+"""Bytes that a worker may grow by."""
+READ_SECONDS: Final = 60.0
+_SMALL: Final = 4096
+_EVERY: Final = 20
+"""Calls between two looks at the worker."""
 
 
 @dataclass(slots=True)
@@ -121,7 +151,7 @@ class Agent:
         seed: int,
     ) -> None:
         self._connection = Connection(port)
-        self._request = post("/mcp", CALL.encode(), shown(secret_of(principal), principal))
+        self._request = post("/mcp", CALL.encode(), shown(principal, principal))
         self._tally = tally
         self._rate = rate
         self._patient = patient
@@ -242,17 +272,10 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
     """
     loud, quiet = Tally(), Tally()
     with Rig() as rig:
-        upstream, admin = rig.server(UPSTREAM), free_port()
-        words: tuple[str, ...] = (
-            *credentials(rig.directory, LOUD_NAME, QUIET_NAME),
-            *FOR_THE_HASTY,
-        )
-        onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz")]
-        if all(map(find_spec, ("authlib", "jinja2"))):
-            page = f"127.0.0.1:{free_port()}"
-            words += ("--console", page)
-            onlookers.append(Onlooker(f"http://{page}/"))
-        port, _ = begin_guard(rig, policy, upstream, *words, admin=admin)
+        upstream, admin, page = rig.server(UPSTREAM), free_port(), f"127.0.0.1:{free_port()}"
+        words = (*credentials(rig.directory, LOUD_NAME, QUIET_NAME), *FOR_THE_HASTY)
+        onlookers = [Onlooker(f"http://127.0.0.1:{admin}/readyz"), Onlooker(f"http://{page}/")]
+        port, _ = begin_guard(rig, policy, upstream, *words, "--console", page, admin=admin)
         for one in onlookers:
             _until_answered(one.url)
         progress("finding the highest rate", 0.0)
@@ -267,6 +290,7 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         served += _closed(port, seconds / 2)
         unjudged = max(0, _count(upstream) - _allowed(rig.audit))
     goodput = loud.served + quiet.served
+    large, sizes = large_messages(policy, seconds=seconds, progress=progress)
     sound = not unjudged and served
     reached = sum(one.answered == one.asked for one in onlookers)
     checks = [
@@ -293,6 +317,7 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
             n=len(onlookers),
             target=f"= {len(onlookers)}",
         ),
+        *large,
     ]
     details = {
         "asked_per_second": round(asked, 1),
@@ -301,6 +326,7 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         "loud": loud.document(),
         "quiet": quiet.document(),
         "reached": [asdict(one) for one in onlookers],
+        "large": sizes,
     }
     return Report(name="overload", machine=machine(), checks=checks, details=details)
 
@@ -310,20 +336,17 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310  (our own)
             answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code < SERVER_ERROR
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, urllib.error.HTTPError) and error.code < SERVER_ERROR
     return True
 
 
 def _until_answered(url: str) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if _answers(url):
-            return
+    while not _answers(url):
+        if time.monotonic() > deadline:
+            raise GuardError(f"`{url}` does not answer")
         time.sleep(_PAUSE)
-    raise GuardError(f"`{url}` does not answer")
 
 
 def _count(upstream: int) -> int:
@@ -335,3 +358,173 @@ def _allowed(audit: Path) -> int:
     """Return how many calls the audit log says were allowed."""
     lines = (json.loads(line) for line in audit.read_text("utf-8").splitlines())
     return sum(line["event"] == "guard.decision" and line["enforced"] == "allow" for line in lines)
+
+
+# --- large messages ------------------------------------------------------------------------------
+
+
+def _bodies(kind: str) -> list[bytes]:
+    """Return the requests of a client, which it sends in turn."""
+    if kind == "listing":
+        return [b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}']
+    found: list[bytes] = []
+    for size in SIZES:
+        extras: tuple[Json, ...] = (
+            page(size, size),
+            [f"user{n}@host{n}.test" for n in range(size // 24)],
+            [page(size // _PARTS, n) for n in range(_PARTS)],
+        )
+        for extra in extras:
+            arguments: dict[str, Json] = {"to": "team@example.com", "body": "hi", "extra": extra}
+            found.append(call_body(TOOL, arguments))
+    return found
+
+
+def send_large(port: int, principal: str, kind: str) -> None:
+    """Make one large request after the other until standard input ends."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    head = {"content-type": "application/json", **shown(principal, principal)}
+    bodies = itertools.cycle(_bodies(kind))
+    print(port, flush=True)
+    while not ended.is_set():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("POST", "/mcp", next(bodies), head)
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            ended.wait(0.1)
+        finally:
+            connection.close()
+
+
+def measure_large(policy: Path, *, seconds: float, progress: Progress) -> dict[str, list[float]]:
+    """Return the seconds of small calls alone, beside large ones, and beside large ones elsewhere.
+
+    The last ones go to the tool server directly: on a machine of few cores their clients and
+    servers alone delay small calls, whatever the guard does.  A call that had no answer in time
+    counts with the whole deadline.
+
+    Args:
+        policy: of the guard.
+        seconds: of each of the loads; there are two rounds of each.
+        progress: told what is going on, and which share is done.
+
+    Raises:
+        GuardError: a part could not be started.
+    """
+    found: dict[str, list[float]] = {"alone": [], "beside": [], "direct": []}
+    with Rig() as rig:
+        upstream = rig.server(UPSTREAM, str(TOOLS))
+        port = rig.guard(
+            policy, upstream, *credentials(rig.directory, QUIET_NAME, LOUD_NAME, LISTER_NAME)
+        )
+        _small_calls(port, 1.0)
+        for number in range(LARGE_ROUNDS):
+            for name, target in (("alone", None), ("beside", port), ("direct", upstream)):
+                progress(f"small calls {name}", 0.6 + 0.2 * number)
+                with ExitStack() as stack:
+                    for sender, kind in ((LOUD_NAME, "arguments"), (LISTER_NAME, "listing")):
+                        if target is not None:
+                            client = rig.begin_server(__name__, str(target), sender, kind)
+                            stack.callback(client.stop)
+                            client.printed_port()
+                    found[name] += _small_calls(port, seconds)
+    return found
+
+
+def _small_calls(port: int, seconds: float) -> list[float]:
+    tally = Tally()
+    agents = [
+        Agent(port, QUIET_NAME, tally, rate=SMALL_RATE, patient=True, seed=n)
+        for n in range(SMALL_AGENTS)
+    ]
+    asyncio.run(run_agents(agents, seconds))
+    return [*tally.seconds, *[DEADLINE] * (tally.made - tally.served)]
+
+
+def large_messages(
+    policy: Path, *, seconds: float, progress: Progress
+) -> tuple[list[Check], dict[str, Any]]:
+    """Return the figures of small calls beside large messages, and what they come from."""
+    found = measure_large(policy, seconds=seconds, progress=progress)
+    p99 = {name: percentile(times, 99) or DEADLINE for name, times in found.items()}
+    checks = [
+        Check(
+            id=name,
+            value=round(p99["beside"] / p99[base], 2),
+            unit="ratio",
+            n=len(found["beside"]),
+            target=target,
+        )
+        for name, base, target in (
+            ("p99_others_during_large_ratio", "alone", "<= 1.5"),
+            ("p99_others_during_large_against_direct_ratio", "direct", None),
+        )
+    ]
+    return checks, {name: {"n": len(found[name]), "p99_s": p99[name]} for name in found}
+
+
+# --- a client that never reads -------------------------------------------------------------------
+
+
+def held_for_slow_reader(policy: Path) -> Check:
+    """Post refused calls beside a stream that nobody reads; return the bytes that a worker held.
+
+    The client opens an event stream (MCP over HTTP+SSE) and reads its first event only.  On another
+    connection it posts calls that the guard refuses; their refusals belong into that stream.  Each
+    refusal repeats the id of its call, which is long.  Three times as many such calls without a
+    stream come first: the memory of a worker grows until its garbage is collected as fast as it is
+    made.
+
+    Raises:
+        GuardError: the guard did not start, or does not answer.
+    """
+    with Rig() as rig, socket.socket() as stream:
+        port, guard = begin_guard(rig, policy, rig.server(UPSTREAM))
+        worker = worker_of(guard.process.pid)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=READ_SECONDS)) as caller:
+            before = max(_posted(caller, "other", worker)[1] for _ in range(SLOW_ROUNDS))
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
+            stream.settimeout(READ_SECONDS)
+            stream.connect(("127.0.0.1", port))
+            stream.sendall(b"GET /sse HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n")
+            received = b""
+            while STREAM not in received:
+                if not (data := stream.recv(65536)):
+                    raise GuardError("the guard has closed a connection that it is to answer")
+                received += data
+            into_stream, most = _posted(caller, SLOW_SESSION, worker)
+    return Check(
+        id="held_bytes_slow_reader",
+        value=max(0, most - before) if into_stream else None,
+        unit="bytes",
+        n=CALLS * ID,
+        target=f"<= {HELD}",
+        reason=None if into_stream else "no refusal went into the stream",
+    )
+
+
+def _posted(caller: http.client.HTTPConnection, session: str, worker: int) -> tuple[int, int]:
+    """Make refused calls; return how many were answered elsewhere, and the worker's most memory."""
+    elsewhere, most = 0, 0
+    arguments = {"to": "drop@evil.test", "subject": "s", "body": "b"}
+    for number in range(CALLS):
+        body = call_body(TOOL, arguments, f"{number}".rjust(ID, "x"))
+        kind = {"content-type": "application/json"}
+        caller.request("POST", f"/messages/?session_id={session}", body, kind)
+        answer = caller.getresponse()
+        answer.read()
+        elsewhere += answer.status == 202
+        if number % _EVERY == 0:
+            most = max(most, resident(worker))
+    return elsewhere, max(most, resident(worker))
+
+
+if __name__ == "__main__":
+    send_large(int(sys.argv[1]), sys.argv[2], sys.argv[3])

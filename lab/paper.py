@@ -56,7 +56,5 @@ class FeatureSet(StrEnum):
         return FEATURES_19 if self is FeatureSet.FULL19 else FEATURES_13
 
 
-FORESTS: Final = (FeatureSet.PREFIX13, FeatureSet.FULL19)
-"""Feature sets of the paper's forests."""
 INTERNAL: Final = "example.com"
 """Domain of the recorded agents' own house."""

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 180
 """For one call of a client, or for its start: some start three processes for each call."""
-KINDS: Final = (
-    "refused",
-    "asked",
-    "redacted",
-    "withheld",
-    "unreadable",
-    "batch",
-    "oversize",
-    "guard_error",
-    "upstream_dead",
-)
 MODEL_KINDS: Final = (
     "refused",
     "asked",
@@ -104,7 +93,7 @@ class Client:
 
     def kinds(self, transport: str) -> list[str]:
         """Return what it can be refused; a frame on standard input has another limit."""
-        kinds = MODEL_KINDS if self.server == MODELS else KINDS
+        kinds = MODEL_KINDS if self.server == MODELS else CALLS
         left_out = {*self.without.get(transport, ()), *(["oversize"] * (transport == "stdio"))}
         return [kind for kind in kinds if kind not in left_out]
 
@@ -125,10 +114,8 @@ class Client:
 class Cell:
     """The outcome of one kind of refusal in one client."""
 
-    client: str
-    transport: str
-    schema: str
-    kind: str
+    name: str
+    """Client, transport, form of what it calls, and kind of refusal."""
     problem: str
     """Why a model could not act on it; empty where it could."""
     seen: str
@@ -334,16 +321,12 @@ def _report(cells: Sequence[Cell], absent: Sequence[str], clients: int) -> Repor
         details={
             "not_installed": list(absent),
             "unreadable": [
-                {"cell": _name(cell), "problem": cell.problem, "seen": cell.seen[:600]}
+                {"cell": cell.name, "problem": cell.problem, "seen": cell.seen[:600]}
                 for cell in broken
             ],
-            "cells": {_name(cell): not cell.problem for cell in cells},
+            "cells": {cell.name: not cell.problem for cell in cells},
         },
     )
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.client}/{cell.transport}/{cell.schema}/{cell.kind}"
 
 
 def _client(stage: Stage, client: Client, transport: str, schemas: Sequence[str]) -> Iterator[Cell]:
@@ -386,20 +369,21 @@ def _life(
     try:
         is_up = _line(child) == b"ready\n"
         for schema, kind in steps:
+            name = f"{client.name}/{transport}/{schema}/{kind}"
             if is_up:
-                yield _step(stage, child, client, transport, schema, kind)
+                calls = client.calls(transport, schema, kind)
+                yield Cell(name, *_step(stage, child, kind, calls, models=client.server == MODELS))
             else:
-                why = "the client did not start"
-                yield Cell(client.name, transport, schema, kind, why, child.said()[-600:])
+                yield Cell(name, "the client did not start", child.said()[-600:])
     finally:
         child.stop(2)
 
 
 def _step(
-    stage: Stage, child: Child, client: Client, transport: str, schema: str, kind: str
-) -> Cell:
+    stage: Stage, child: Child, kind: str, calls: Sequence[dict[str, Any]], *, models: bool
+) -> tuple[str, str]:
+    """Have one turn's calls made; return the problem and what was seen."""
     before, reached = (one.stat().st_size for one in (stage.rig.audit, stage.arrived))
-    calls = client.calls(transport, schema, kind)
     stopped = stage.redis.pid if kind == "guard_error" else None
     if stopped is not None:
         os.kill(stopped, signal.SIGSTOP)
@@ -409,11 +393,11 @@ def _step(
         if stopped is not None:
             os.kill(stopped, signal.SIGCONT)
     lines, arrived = _lines(stage.rig.audit, before), _lines(stage.arrived, reached)
-    if client.server == MODELS and (kind not in BEFORE or not arrived):
+    if models and (kind not in BEFORE or not arrived):
         # That a model was asked is no call of a tool.
         arrived = [{}] * (kind in CARRIED_OUT)
     problem = next(_problems(kind, seen, lines, arrived), "")
-    return Cell(client.name, transport, schema, kind, problem, json.dumps([seen, lines])[:2000])
+    return problem, json.dumps([seen, lines])[:2000]
 
 
 def _problems(

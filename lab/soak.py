@@ -26,7 +26,7 @@ from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
 from lab.guard_processes import begin_guard, redis_of, resident, worker_of
 from lab.load import UPSTREAM
-from lab.wire import Connection, call_body, credentials, percentile, post, secret_of, shown
+from lab.wire import Connection, call_body, credentials, percentile, post, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ async def _client(port: int, run: Run, numbers: itertools.count[int], seed: int)
             break
         if made % CALLS_OF_SESSION == 0:
             principal = f"p{drawn.randrange(PRINCIPALS)}"
-            headers = shown(secret_of(principal), f"s{drawn.randrange(10**12)}")
+            headers = shown(principal, f"s{drawn.randrange(10**12)}")
         if drawn.randrange(CALLS_OF_CONNECTION // 2) == 0:
             connection.close()
         number = next(numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections import defaultdict
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -45,41 +46,24 @@ _SIGNATURE: Final = (
 )
 
 
-def score_sends(model: Any, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of every send and whether it names an attacker.
+def score_sends(model: Any, data: Dataset) -> np.ndarray:
+    """Return the score of every send, the worse of session and principal's window.
 
-    Scores have shape (sends, 2): by the session and by the principal's window.  Recalls count
-    before a send to the outside alone.
+    Recalls count before a send to the outside alone.
     """
     rows: list[tuple[float, ...]] = []
-    attacks: list[bool] = []
     for example in data.examples:
-        sessions: dict[str, Trajectory] = {}
+        sessions: defaultdict[str, Trajectory] = defaultdict(Trajectory)
         principal = Trajectory()
         for step in example.steps:
-            session = sessions.get(step.session, Trajectory())
             if step.role is Role.SEND:
-                pair = [session.features_13(), principal.features_13()]
+                pair = [sessions[step.session].features_13(), principal.features_13()]
                 rows += map(without_recalls, pair) if step.inward else pair
-                attacks.append(step.to_attacker)
-            sessions[step.session] = session.append(step.role)
+            sessions[step.session] = sessions[step.session].append(step.role)
             principal = principal.append(step.role)
-    if not rows:
-        return np.zeros((0, 2)), np.zeros(0, dtype=bool)
-    answer = scores(model, np.array(rows, dtype=np.float32)).reshape(-1, 2)
-    return answer, np.array(attacks, dtype=bool)
-
-
-def describe_sends(scored: np.ndarray, attack: np.ndarray) -> dict[str, Json]:
-    """Return how many sends are flagged, those to an attacker apart from the others."""
-    return {
-        name: {
-            "sends": int(chosen.sum()),
-            "flagged_by_session": int((scored[chosen, 0] >= THRESHOLD).sum()),
-            "flagged_by_either": int((scored[chosen].max(axis=1) >= THRESHOLD).sum()),
-        }
-        for name, chosen in (("to_attacker", attack), ("other", ~attack))
-    }
+    every = np.array(rows, dtype=np.float32).reshape(-1, len(FEATURES_13))
+    found: np.ndarray = scores(model, every).reshape(-1, 2).max(axis=1, initial=0.0)
+    return found
 
 
 def flagged_first_sends(model: Any, data: Dataset) -> dict[str, Json]:
@@ -172,13 +156,12 @@ def train(
         )
         advance()
     kept, pairs = signature.respected(partial(_score, model))
-    scored, attack = score_sends(model, data)
+    scored = score_sends(model, data)
     weights = zip(FEATURES_13, model.weights.round(4).tolist(), strict=True)
     measured |= {
         "onnx_max_difference": difference,
         "importances": dict(weights),
         "signature_respected": {"pairs": pairs, "share": kept / pairs},
-        "every_send_of_the_training_runs": describe_sends(scored, attack),
     }
     if benign is not None:
         measured["benign_memory_grounded"] = flagged_first_sends(model, benign)
@@ -214,7 +197,7 @@ def train(
 
 def _histogram(scored: np.ndarray) -> dict[str, Json]:
     """Return how the scores of sends are distributed, to compare live traffic with."""
-    counted, bounds = np.histogram(scored.max(axis=1), np.linspace(0.0, 1.0, 11))
+    counted, bounds = np.histogram(scored, np.linspace(0.0, 1.0, 11))
     return {
         "of": "every send of the training runs, the worse of session and principal's window",
         "le": bounds[1:].round(1).tolist(),

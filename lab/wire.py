@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 _LENGTH: Final = re.compile(rb"(?i)content-length: *(\d+)")
 
 
-def write_credentials(path: Path, secrets: Mapping[str, str]) -> Path:
-    """Write the secrets of principals as a guard reads them; return the file."""
-    digests = {name: hashlib.sha256(secret.encode()) for name, secret in secrets.items()}
-    lines = (f'{name} = "{digest.hexdigest()}"\n' for name, digest in digests.items())
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
+def secret_of(principal: str) -> str:
+    """Return the secret of a principal."""
+    return f"secret of {principal}"
 
 
-def shown(secret: str, session: str) -> dict[str, str]:
+def credentials(directory: Path, *principals: str, file: str = "agents.toml") -> tuple[str, str]:
+    """Write the secrets of principals; return the option that gives them to a guard."""
+    digests = {name: hashlib.sha256(secret_of(name).encode()).hexdigest() for name in principals}
+    path = directory / file
+    path.write_text("".join(f'{name} = "{digest}"\n' for name, digest in digests.items()), "utf-8")
+    return "--credentials", str(path)
+
+
+def shown(principal: str, session: str) -> dict[str, str]:
     """Return the headers by which an agent shows its secret and its session."""
-    return {"proxy-authorization": f"Bearer {secret}", "x-guard-session": session}
+    return {"proxy-authorization": f"Bearer {secret_of(principal)}", "x-guard-session": session}
 
 
 class Wire:
@@ -37,14 +42,12 @@ class Wire:
 
     Args:
         port: the guard's.
-        secrets: of the agents, by name.
     """
 
-    def __init__(self, port: int, secrets: Mapping[str, str]) -> None:
+    def __init__(self, port: int) -> None:
         self._client = httpx.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False
         )
-        self._secrets = secrets
 
     def call(
         self, agent: str, session: str, tool: str, arguments: Mapping[str, Json]
@@ -67,7 +70,7 @@ class Wire:
             json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
             headers={
                 "accept": "application/json, text/event-stream",
-                **shown(self._secrets[agent], session),
+                **shown(agent, session),
             },
         )
         found: dict[str, Any] = answer.json().get("result") or {"isError": True}
@@ -140,17 +143,6 @@ class Connection:
         if self._writer is not None:
             self._writer.transport.abort()
             self._writer = None
-
-
-def secret_of(principal: str) -> str:
-    """Return the secret of a principal."""
-    return f"secret of {principal}"
-
-
-def credentials(directory: Path, *principals: str) -> tuple[str, str]:
-    """Write the secrets of principals; return the option that gives them to a guard."""
-    secrets = {name: secret_of(name) for name in principals}
-    return "--credentials", str(write_credentials(directory / "agents.toml", secrets))
 
 
 def percentile(values: Sequence[float], at: float) -> float | None:

@@ -61,10 +61,9 @@ class Attempt:
     """Another tool of the server."""
 
 
-def attempts(definition: Mapping[str, Any], arguments: Mapping[str, Json]) -> Iterator[Attempt]:
+def attempts(tool: str, arguments: Mapping[str, Json]) -> Iterator[Attempt]:
     """Yield the attempts on one answered call."""
-    name, own = str(definition["name"]), dict(arguments)
-    reads = _READS.search(name) is not None
+    own, reads = dict(arguments), _READS.search(tool) is not None
     for path, value in _leaves(own):
         if isinstance(value, str):
             evil = next(evil for form, evil in _EVIL if form.search(value))
@@ -84,7 +83,7 @@ def attempts(definition: Mapping[str, Any], arguments: Mapping[str, Json]) -> It
             yield Attempt(f"further argument {argument}", {**own, argument: value})
     yield Attempt("another principal", own, principal="mallory")
     yield Attempt("the tool's name at another server", own, elsewhere=True)
-    yield Attempt("another tool", own, tool=f"{name}_and_send")
+    yield Attempt("another tool", own, tool=f"{tool}_and_send")
 
 
 def _leaves(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Json]]:

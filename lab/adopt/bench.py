@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from lab.adopt.days import checks, details, played_days
-from lab.adopt.setup import commands_to_block
+from lab.adopt.setup import commands_to_block, installed_megabytes
 from lab.adopt.truth import Judged, judged
 from lab.adopt_hooks import hook_checks
-from lab.installed import installed_megabytes
 from lab.judged_runs import fraction
 
 if TYPE_CHECKING:

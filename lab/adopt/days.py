@@ -179,13 +179,13 @@ class _Played:
         outcome = await at.call(tool, arguments)
         if outcome.verdict == "ask":
             self._found.asked[day].append(f"{server}: {tool}: {', '.join(outcome.codes)}")
-            await self._open_before(at, server, tool, arguments)
+            await self._open_before(at, tool, arguments)
             await self._world.answer(outcome.decision_id)
             outcome = await at.call(tool, arguments)
             if outcome.verdict == "ask":
                 self._found.blocked.append(f"{server}: {tool}: asked again")
             self._answered.append((at, tool, arguments))
-            await self._attack(at, server, tool, arguments)
+            await self._attack(at, tool, arguments)
         if outcome.verdict == "block":
             self._found.blocked.append(f"{server}: {tool}: {', '.join(outcome.codes)}")
 
@@ -197,12 +197,9 @@ class _Played:
         for at, tool, arguments in self._answered:
             await self._try(at.later("redefined"), "a changed definition", tool, arguments)
 
-    async def _open_before(
-        self, at: Agent, server: str, tool: str, arguments: dict[str, Json]
-    ) -> None:
+    async def _open_before(self, at: Agent, tool: str, arguments: dict[str, Json]) -> None:
         """Note the attempts that go out before any answer: no answer opens these."""
-        definition = next(one for one in listed(server) if one["name"] == tool)
-        for number, one in enumerate(attempts(definition, arguments)):
+        for number, one in enumerate(attempts(tool, arguments)):
             if one.principal == at.principal and not one.elsewhere and not one.tool:
                 agent = at.later(f"before-{number}")
                 if (await agent.call(tool, one.arguments)).forwarded:
@@ -215,13 +212,10 @@ class _Played:
         if outcome.forwarded and not own:
             self._found.allowed.append(f"{self._found.flow}: {title}: {tool} {arguments}")
 
-    async def _attack(
-        self, at: Agent, server: str, tool: str, arguments: Mapping[str, Json]
-    ) -> None:
+    async def _attack(self, at: Agent, tool: str, arguments: Mapping[str, Json]) -> None:
         """Try what the answer may have opened, in a later session of the same principal."""
         other = OTHER if at.listener == TOOLS else TOOLS
-        definition = next(one for one in listed(server) if one["name"] == tool)
-        for number, one in enumerate(attempts(definition, arguments)):
+        for number, one in enumerate(attempts(tool, arguments)):
             agent = at.world.agent(one.principal, f"attack-{number}", at.listener)
             if one.elsewhere:
                 agent = agent.at(other)

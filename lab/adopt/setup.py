@@ -12,6 +12,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,9 @@ esac
 exit 9
 """
 SECONDS: Final = 120.0
+ROOT: Final = Path(__file__).resolve().parents[2]
+PIP: Final = ("-m", "pip", "--disable-pip-version-check", "-q")
+KILOBYTE: Final = 1024
 HONEST: Final[tuple[tuple[str, str, Mapping[str, str]], ...]] = (
     ("files", "list_directory", {"path": "."}),
     ("files", "read_text_file", {"path": "notes.txt"}),
@@ -111,7 +115,7 @@ def _environment(directory: Path) -> dict[str, str]:
     return {
         **inherited,
         "PATH": f"{directory / 'bin'}{os.pathsep}{inherited.get('PATH', '')}",
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "PYTHONPATH": str(ROOT),
         "XDG_STATE_HOME": str(directory / "state"),
     }
 
@@ -155,3 +159,24 @@ async def _called(
             await session.initialize()
             await session.list_tools()
             return await session.call_tool(tool, arguments)
+
+
+def installed_megabytes() -> tuple[float | None, str | None]:
+    """Return the megabytes that the environment takes, as ``du`` shows them, or why not."""
+    with tempfile.TemporaryDirectory(prefix="guard-installed-") as name:
+        environment = Path(name) / "environment"
+        python = environment / "bin" / "python"
+        try:
+            _run(sys.executable, *PIP, "wheel", "--no-deps", "-w", name, ROOT)
+            _run(sys.executable, "-m", "venv", environment)
+            _run(python, *PIP, "install", next(Path(name).glob("*.whl")))
+            kilobytes = int(_run("du", "-sk", environment).split()[0])
+        except (OSError, subprocess.CalledProcessError) as error:
+            return None, f"{type(error).__name__}: {error}"[:200]
+    return round(kilobytes * KILOBYTE / 1e6, 1), None
+
+
+def _run(*words: object) -> str:
+    command = [str(word) for word in words]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603  (our own command)
+    return done.stdout

@@ -19,7 +19,7 @@ from guard.credentials.key_ring import load_seal
 from guard.operations.labels import LabelOperator
 from guard.store.store import RedisSessionStore
 from lab.chaos.history import Event, Saw
-from lab.wire import call_body, secret_of, shown
+from lab.wire import call_body, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +165,7 @@ class Agent(threading.Thread):
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            **shown(secret_of(self.name), name),
+            **shown(self.name, name),
         }
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT)
         try:

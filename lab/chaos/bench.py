@@ -16,14 +16,15 @@ there, a loss is not a violation where it was acknowledged just before a failove
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
 
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
@@ -70,35 +71,6 @@ LAG: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A fault, and how long it was until calls were served again."""
-
-    kind: str
-    variant: str
-    seconds: float
-    """From its beginning, through its own length, until the first call of each way was served."""
-
-
-@dataclass(slots=True)
-class Segment:
-    """The results of one segment of a run."""
-
-    planned: int
-    """Faults of the whole run."""
-    not_here: list[str]
-    """Kinds that cannot be had on this machine."""
-    broken: list[Broken] = field(default_factory=list)
-    seen: dict[str, int] = field(default_factory=dict)
-    """Number of observations by each side."""
-    violations: list[dict[str, Any]] = field(default_factory=list)
-    """Events that are impossible if the guard holds, each with its observations."""
-    stated: dict[str, int] = field(default_factory=dict)
-    """Rules that were broken as the durability setting states."""
-    noticed: dict[str, int] = field(default_factory=dict)
-    """Losses that the guards found by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The faults of a run and their order.
 
@@ -135,6 +107,34 @@ class Plan:
         return found[:faults]
 
 
+class Broken(BaseModel):
+    """A fault, and how long it was until calls were served again."""
+
+    kind: str
+    variant: str
+    seconds: float
+    """From its beginning, through its own length, until the first call of each way was served."""
+
+
+class Segment(BaseModel):
+    """The results of one segment of a run."""
+
+    plan: Plan
+    planned: int
+    """Faults of the whole run."""
+    not_here: list[str]
+    """Kinds that cannot be had on this machine."""
+    broken: list[Broken] = []
+    seen: dict[str, int] = {}
+    """Number of observations by each side."""
+    violations: list[dict[str, Any]] = []
+    """Events that are impossible if the guard holds, each with its observations."""
+    stated: dict[str, int] = {}
+    """Rules that were broken as the durability setting states."""
+    noticed: dict[str, int] = {}
+    """Losses that the guards found by themselves."""
+
+
 def bench_chaos(
     plan: Plan,
     *,
@@ -164,24 +164,14 @@ def bench_chaos(
         segments.append(_segment(plan, done, until, progress, isolation))
         if kept is not None:
             with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_marked(plan) | asdict(segments[-1])) + "\n")
+                file.write(segments[-1].model_dump_json() + "\n")
     return _report(plan, segments)
-
-
-def _marked(plan: Plan) -> dict[str, Any]:
-    return {"plan": asdict(plan) | {"durability": plan.durability.value, "kinds": [*plan.kinds]}}
 
 
 def _kept(path: Path, plan: Plan) -> list[Segment]:
     """Return the segments of a plan that a file has; none where there is no file."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = []
-    for line in lines:
-        read = json.loads(line)
-        if read.pop("plan") == _marked(plan)["plan"]:
-            read["broken"] = [Broken(**one) for one in read["broken"]]
-            found.append(Segment(**read))
-    return found
+    return [one for one in map(Segment.model_validate_json, lines) if one.plan == plan]
 
 
 def _segment(
@@ -202,7 +192,11 @@ def _segment(
     with Stage(isolation, [*names, *PROBES], plan.durability) as stage:
         stage.begin()
         schedule = plan.schedule(dict(stage.faults))
-        segment = Segment(len(schedule), sorted(set(EVERY_KIND) - set(stage.faults)))
+        segment = Segment(
+            plan=plan,
+            planned=len(schedule),
+            not_here=sorted(set(EVERY_KIND) - set(stage.faults)),
+        )
         person = Person(stage.redis, stage.label_key, plan.durability)
         seed = plan.seed + 1000 * done
         agents = [
@@ -244,8 +238,9 @@ def _break(stage: Stage, kind: str, variant: str, probes: Sequence[Agent]) -> Br
         for probe in probes:
             _until_served(probe)
     except GuardError as error:
-        return Broken(kind, f"{variant}: {error}", -1.0)
-    return Broken(kind, variant, round(time.monotonic() - began, 3))
+        return Broken(kind=kind, variant=f"{variant}: {error}", seconds=-1.0)
+    seconds = round(time.monotonic() - began, 3)
+    return Broken(kind=kind, variant=variant, seconds=seconds)
 
 
 def _until_served(probe: Agent) -> None:
@@ -325,7 +320,7 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
             ),
         ],
         details={
-            **_marked(plan)["plan"],
+            **asdict(plan),
             "segments": len(segments),
             "violations": found[:20],
             "rules_broken": dict(Counter(one["rule"] for one in found)),
@@ -339,10 +334,7 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
 
 
 def _total(counts: Iterable[dict[str, int]]) -> Counter[str]:
-    whole: Counter[str] = Counter()
-    for count in counts:
-        whole.update(count)
-    return whole
+    return sum(map(Counter[str], counts), Counter[str]())
 
 
 def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:

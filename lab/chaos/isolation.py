@@ -12,10 +12,11 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _NEWNS: Final = 0x00020000
@@ -80,7 +81,6 @@ class Isolation:
     def __init__(self) -> None:
         self.has_network = False
         self.has_mounts = False
-        self._rules: list[str] = []
         if not sys.platform.startswith("linux") or os.geteuid() != 0:
             return
         if ctypes.CDLL(None, use_errno=True).unshare(_NEWNET | _NEWNS) != 0:
@@ -95,17 +95,15 @@ class Isolation:
             _run("ip", "rule", "del", "pref", "0")
             self.has_network = True
 
-    def cut(self, source: str, port: int) -> None:
-        """Make a port of loopback unreachable from an address, also for open connections."""
-        pref = str(_FIRST_RULE + len(self._rules))
-        to = ("from", source, "ipproto", "tcp", "dport", str(port))
-        _run("ip", "rule", "add", "pref", pref, *to, "unreachable")
-        self._rules.append(pref)
-
-    def mend(self) -> None:
-        """Undo every cut."""
-        while self._rules:
-            _run("ip", "rule", "del", "pref", self._rules.pop())
+    @contextmanager
+    def cut(self, *links: tuple[str, int]) -> Iterator[None]:
+        """Make ports of loopback unreachable from addresses, also for open connections."""
+        with ExitStack() as rules:
+            for number, (source, port) in enumerate(links, _FIRST_RULE):
+                to = ("from", source, "ipproto", "tcp", "dport", str(port))
+                _run("ip", "rule", "add", "pref", str(number), *to, "unreachable")
+                rules.callback(_run, "ip", "rule", "del", "pref", str(number))
+            yield
 
     @staticmethod
     def small_disk(directory: Path, megabytes: int) -> None:

@@ -265,49 +265,36 @@ class Stage(Rig):
         envoy.child.process.wait()
         self._start_envoy()
 
-    def _find_primary(self) -> None:
-        """Find out who is primary: Sentinels may have changed it while something was stopped."""
-        for server in (self.primary, self.replica):
-            if "slave" not in _ask(server, "ROLE"):
-                self.primary, self.replica = server, self._other(server)
-                return
+    def _roles(self) -> tuple[RedisProcess, RedisProcess]:
+        """Return primary and replica: Sentinels may have changed them while one was stopped."""
+        if "slave" in _ask(self.primary, "ROLE"):
+            self.primary, self.replica = self.replica, self.primary
+        return self.primary, self.replica
 
-    def kill_primary(self) -> None:
-        """Kill -9; the replica is promoted, and the dead server comes back as its replica."""
-        self._find_primary()
-        dead, heir = self.primary, self.replica
-        dead.kill()
-        heir.wait_for("role:master", "INFO", "replication")
-        self._come_back(dead, heir)
+    def kill_primary(self, *, ahead: bool = False) -> None:
+        """Kill -9; the replica is promoted, and the dead server comes back as its replica.
 
-    def kill_primary_ahead(self) -> None:
-        """Kill -9 of a primary that has gone on without its replica, which is promoted.
-
-        What the primary has acknowledged by itself meanwhile is gone.
+        Args:
+            ahead: the primary first goes on without its replica.  What it has acknowledged by
+                itself meanwhile is gone.
         """
-        self._find_primary()
-        dead, heir = self.primary, self.replica
-        try:
-            self._isolation.cut(self._source[heir.port], dead.port)
-            time.sleep(SETTLE)
+        dead, heir = self._roles()
+        with self._isolation.cut(*([(self._source[heir.port], dead.port)] if ahead else [])):
+            time.sleep(SETTLE if ahead else 0)
             dead.kill()
-        finally:
-            self._isolation.mend()
         heir.wait_for("role:master", "INFO", "replication")
         self._come_back(dead, heir)
 
     def fail_over(self) -> None:
         """An operator asks a Sentinel for a failover; nothing is dead."""
-        self._find_primary()
-        old, heir = self.primary, self.replica
+        old, heir = self._roles()
         _ask(self.sentinels[0], "SENTINEL", "FAILOVER", SERVICE)
         heir.wait_for("role:master", "INFO", "replication")
         self._demote(old, heir)
 
     def outlive_failover(self) -> None:
         """SIGSTOP of the primary until its replica is promoted, then SIGCONT."""
-        self._find_primary()
-        old, heir = self.primary, self.replica
+        old, heir = self._roles()
         os.kill(old.pid, signal.SIGSTOP)
         try:
             heir.wait_for("role:master", "INFO", "replication")
@@ -346,14 +333,11 @@ class Stage(Rig):
             wanted = str(primary.port)
             sentinel.wait_for(wanted, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
 
-    def _other(self, server: RedisProcess) -> RedisProcess:
-        return self.replica if server is self.primary else self.primary
-
     def kill_replica(self) -> None:
         """Kill -9; nothing can be acknowledged until it is back."""
-        self._find_primary()
-        self.replica.kill()
-        self._come_back(self.replica, self.primary)
+        primary, replica = self._roles()
+        replica.kill()
+        self._come_back(replica, primary)
 
     def kill_sentinel(self) -> None:
         """Kill -9 of the one that is asked first, and start it again."""
@@ -363,10 +347,10 @@ class Stage(Rig):
 
     def _stop_primary(self) -> None:
         """SIGSTOP and SIGCONT, too short for a failover."""
-        stopped(SETTLE / 2, self._found("primary").pid)
+        stopped(SETTLE / 2, self._roles()[0].pid)
 
     def _tell_primary(self, *words: str) -> None:
-        _ask(self._found("primary"), *words)
+        _ask(self._roles()[0], *words)
 
     def _restart_upstream(self, chain: Path) -> None:
         self._upstream.process.kill()
@@ -402,34 +386,28 @@ class Stage(Rig):
 
     def cut_primary_off(self) -> None:
         """The guard and the primary on one side, replica and Sentinels on the other: a failover."""
-        self._find_primary()
-        old, heir = self.primary, self.replica
-        try:
-            self._isolation.cut(self._source[heir.port], old.port)
-            self._isolation.cut(_REDIS_SIDE[-1], old.port)
+        old, heir = self._roles()
+        with self._isolation.cut((self._source[heir.port], old.port), (_REDIS_SIDE[-1], old.port)):
             heir.wait_for("role:master", "INFO", "replication")
             time.sleep(SETTLE)
-        finally:
-            self._isolation.mend()
         self._demote(old, heir)
 
-    def _find_primary_among(self, old: RedisProcess, heir: RedisProcess) -> None:
-        for _ in range(600):
-            roles = {one.port: "slave" in _ask(one, "ROLE") for one in (old, heir)}
-            if sum(roles.values()) == 1:
-                primary = heir if roles[old.port] else old
-                self._in_step(primary, old if primary is heir else heir)
-                return
-            time.sleep(0.1)
-        raise GuardError("after the partition there is not one primary and one replica")
+    def _settle(self) -> None:
+        """Wait until primary and replica are in step again.
+
+        Raises:
+            GuardError: there is not one of each.
+        """
+        if ["slave" in _ask(one, "ROLE") for one in self._roles()] != [False, True]:
+            raise GuardError("after a full disk there is not one primary and one replica")
+        self._in_step(self.primary, self.replica)
 
     def _links(self) -> dict[str, Callable[[], list[tuple[str, int]]]]:
         """Return who connects to whom: from which address, to which port, now."""
-        upstream = (_GUARD_SIDE, self._upstream_port)
         found = {
             "agents | guard": lambda: [(_GUARD_SIDE, self.ports[0])],
-            "guard | primary": lambda: [(_GUARD_SIDE, self._found("primary").port)],
-            "guard | upstream": lambda: [upstream],
+            "guard | primary": lambda: [(_GUARD_SIDE, self._roles()[0].port)],
+            "guard | upstream": lambda: [(_GUARD_SIDE, self._upstream_port)],
         }
         if self._envoy is not None:
             found |= {
@@ -440,28 +418,19 @@ class Stage(Rig):
             watchers = _REDIS_SIDE[-1]
             found |= {
                 "primary | replica": lambda: [
-                    (self._source[self._found("replica").port], self._found("primary").port)
+                    (self._source[self._roles()[1].port], self.primary.port)
                 ],
                 "guard | sentinels": lambda: [(_GUARD_SIDE, one.port) for one in self.sentinels],
-                "sentinels | primary": lambda: [(watchers, self._found("primary").port)],
-                "sentinels | replica": lambda: [(watchers, self._found("replica").port)],
+                "sentinels | primary": lambda: [(watchers, self._roles()[0].port)],
+                "sentinels | replica": lambda: [(watchers, self._roles()[1].port)],
                 "sentinels | sentinels": lambda: [(watchers, one.port) for one in self.sentinels],
             }
         return found
 
-    def _found(self, role: str) -> RedisProcess:
-        self._find_primary()
-        server: RedisProcess = getattr(self, role)
-        return server
-
     def _cut(self, ends: Callable[[], list[tuple[str, int]]]) -> None:
         """Cut links for a while."""
-        try:
-            for source, port in ends():
-                self._isolation.cut(source, port)
+        with self._isolation.cut(*ends()):
             time.sleep(SETTLE)
-        finally:
-            self._isolation.mend()
 
     def fill_disk(self, name: str) -> None:
         """Leave no room on the disk of a name, then make room again."""
@@ -481,7 +450,7 @@ class Stage(Rig):
                 break
             time.sleep(SETTLE / 2)
         if self.sentinels:
-            self._find_primary_among(self.primary, self.replica)
+            retried(self._settle, 600)
 
     def _answers(self, server: RedisProcess) -> bool:
         """Return whether a server answers; start it where it has ended."""
@@ -489,7 +458,7 @@ class Stage(Rig):
             with suppress(GuardError):
                 return "PONG" in server.cli("PING")
             return False
-        heir = self._other(server)
+        heir = self.replica if server is self.primary else self.primary
         if heir is not server and heir.process.poll() is None and "slave" not in _ask(heir, "ROLE"):
             self._come_back(server, heir)
         else:
@@ -529,7 +498,7 @@ class Stage(Rig):
                 ),
                 "upstream answers late": self.slow_upstream,
                 "worker stutters": partial(stuttering, guard.worker),
-                "replica stutters": partial(stuttering, lambda: self._found("replica").pid),
+                "replica stutters": partial(stuttering, lambda: self._roles()[1].pid),
             },
             "partition": {
                 "connections to primary closed": partial(
@@ -546,7 +515,7 @@ class Stage(Rig):
                 found["partition"][name] = partial(self._cut, ends)
         if self._isolation.has_network and self.sentinels:
             found["failover"] |= {
-                "replica behind": self.kill_primary_ahead,
+                "replica behind": partial(self.kill_primary, ahead=True),
                 "guard, primary | replica, sentinels": self.cut_primary_off,
             }
         if self._isolation.has_mounts:
@@ -562,7 +531,7 @@ class Stage(Rig):
                 "replaced": self.outlive_failover,
             },
             "redis replica kill -9": {"": self.kill_replica},
-            "redis replica SIGSTOP": {"": lambda: stopped(SETTLE, self._found("replica").pid)},
+            "redis replica SIGSTOP": {"": lambda: stopped(SETTLE, self._roles()[1].pid)},
             "sentinel kill -9": {"": self.kill_sentinel},
             "sentinel SIGSTOP": {"": lambda: stopped(SETTLE, self.sentinels[0].pid)},
             "failover": {"asked for": self.fail_over},
@@ -625,8 +594,7 @@ class Stage(Rig):
 
     def _committed(self) -> list[Event]:
         """Return the memory writes of whose commit the store knows now."""
-        self._find_primary()
-        client = redis.Redis(port=self.primary.port)
+        client = redis.Redis(port=self._roles()[0].port)
         keys = list(client.scan_iter(_CANDIDATES, count=1000))
         with client.pipeline(transaction=False) as asked:
             for key in keys:

@@ -11,7 +11,6 @@ BENCHES: Final = {
         "bench:provenance",
         "Decision times with many labelled values, growth, bytes per value, the ratio.",
     ),
-    "scale": ("bench:scale", "Both enforcement points against stock mitmdump, start, memory."),
     "soak": (
         "bench:soak",
         "Measure growth of memory, descriptors and times while sessions and policies change.",
@@ -23,10 +22,6 @@ BENCHES: Final = {
     "overload": (
         "bench:overload",
         "Three times as many calls as the guard can judge; large messages beside small ones.",
-    ),
-    "stream": (
-        "bench:stream",
-        "Measure what the guard adds to a stream's first event, gaps and first token.",
     ),
     "write-path": (
         "bench:write_path",

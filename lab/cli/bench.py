@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +14,12 @@ from guard.core.errors import InputError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Report
 from guard.settings import Durability, policies_directory
-from lab.bench_provenance import Size, bench_provenance
-from lab.bench_proxy import bench_proxy
-from lab.bench_stream import bench_stream
+from lab.bench_proxy import bench_provenance, bench_proxy
 from lab.bench_transparency import bench_transparency
 from lab.cli.terminal import show, stages
 from lab.envoy_rig import FrontedRig
 from lab.load import Progress
-from lab.propagation.bench import Size as PropagationSize
-from lab.propagation.bench import bench_propagation
+from lab.propagation.bench import PARTS, bench_propagation
 from lab.refusal_matrix import bench_refusals
 from lab.write_path.bench import DATA, bench_write_path
 
@@ -39,11 +35,6 @@ def _shipped(policy: Path | None) -> Path:
     return policy or policies_directory() / "default.yaml"
 
 
-def _stage(told: Progress) -> Callable[[str], object]:
-    """Return what is told the stage of a bench that does not know its share."""
-    return lambda stage: told(stage, 0.5)
-
-
 def _reported(measure: Callable[[Progress], Report], as_json: bool) -> Report:
     """Measure, show the report, and return it."""
     with stages(Console(stderr=True)) as progress:
@@ -56,24 +47,11 @@ def proxy(
     json: AsJson = False,
     policy: PolicyFile = None,
     rounds: Rounds = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    seconds: Seconds = 4.0,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
     file = _shipped(policy)
     _reported(lambda told: bench_proxy(file, rounds=rounds, seconds=seconds, progress=told), json)
-
-
-def scale(
-    json: AsJson = False,
-    policy: PolicyFile = None,
-    rounds: Rounds = 5,
-    seconds: Seconds = 4.0,
-) -> None:
-    """Both enforcement points against stock mitmdump, start, memory."""
-    from lab.bench_scale import bench_scale
-
-    file = _shipped(policy)
-    _reported(lambda told: bench_scale(file, rounds=rounds, seconds=seconds, progress=told), json)
 
 
 def soak(
@@ -95,16 +73,13 @@ def peers(
     installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
 ) -> None:
     """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
-    from lab.peers.bench import bench_peers, table
+    from lab.peers.bench import bench_peers
 
     file = _shipped(policy)
-
-    def measure(told: Progress) -> Report:
-        found = bench_peers(file, installed, rounds=rounds, seconds=seconds, progress=told)
-        Console(stderr=True).print(table(found.details["table"]))
-        return found
-
-    _reported(measure, json)
+    _reported(
+        lambda told: bench_peers(file, installed, rounds=rounds, seconds=seconds, progress=told),
+        json,
+    )
 
 
 def overload(
@@ -114,39 +89,22 @@ def overload(
 ) -> None:
     """Three times as many calls as the guard can judge; large messages beside small ones."""
     from lab.overload import bench_overload
-    from lab.overload_large import with_large_messages
 
     path = _shipped(policy)
-
-    def measure(told: Progress) -> Report:
-        report = bench_overload(path, seconds=seconds, progress=told)
-        return with_large_messages(report, path, seconds=seconds, progress=told)
-
-    _reported(measure, json)
-
-
-def stream(
-    json: AsJson = False,
-    policy: PolicyFile = None,
-    rounds: Annotated[int, typer.Option(min=3, help="Streams of each kind.")] = 40,
-) -> None:
-    """Measure what the guard adds to a stream's first event, gaps and first token."""
-    file = _shipped(policy)
-    _reported(lambda told: bench_stream(file, rounds=rounds, progress=told), json)
+    _reported(lambda told: bench_overload(path, seconds=seconds, progress=told), json)
 
 
 def provenance(
     json: AsJson = False,
     policy: PolicyFile = None,
-    values: Annotated[int, typer.Option(min=100, help="Labelled values.")] = Size().values,
-    calls: Annotated[int, typer.Option(min=100, help="Calls of the long session.")] = Size().calls,
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the ratio; 0: none.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a round.")] = 4.0,
+    rounds: Rounds = 5,
+    seconds: Seconds = 4.0,
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
-    size = Size(values=values, calls=calls, rounds=rounds, seconds=seconds)
     file = _shipped(policy)
-    _reported(lambda told: bench_provenance(file, size, told), json)
+    _reported(
+        lambda told: bench_provenance(file, rounds=rounds, seconds=seconds, progress=told), json
+    )
 
 
 def write_path(
@@ -159,7 +117,11 @@ def write_path(
     """Memory writes: five attacks, crashes, races, drift, cost."""
     _reported(
         lambda told: bench_write_path(
-            runs=runs, crash_runs=crash_runs, seconds=seconds, data=data, progress=_stage(told)
+            runs=runs,
+            crash_runs=crash_runs,
+            seconds=seconds,
+            data=data,
+            progress=lambda stage: told(stage, 0.5),
         ),
         json,
     )
@@ -175,12 +137,15 @@ def propagation(
     ] = None,
 ) -> None:
     """Measure how items spread: recorded runs, three agents, committed writes, cost."""
-    size = PropagationSize(incidents=incidents, seed=seed)
-    if part:
-        if unknown := set(part) - size.parts:
-            raise InputError(f"no part `{min(unknown)}`; there are {', '.join(sorted(size.parts))}")
-        size = replace(size, parts=frozenset(part))
-    _reported(lambda told: bench_propagation(data, size, told), json)
+    if unknown := set(part or ()) - set(PARTS):
+        raise InputError(f"no part `{min(unknown)}`; there are {', '.join(PARTS)}")
+    only = [name for name in PARTS if name in (part or PARTS)]
+    _reported(
+        lambda told: bench_propagation(
+            data, incidents=incidents, seed=seed, only=only, progress=told
+        ),
+        json,
+    )
 
 
 def chaos(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,20 +19,14 @@ from lab.cli.labelled_runs import (
     SessionOption,
     ToolsOption,
     Traces,
-    require_lab,
-    roles_of,
 )
 from lab.cli.terminal import counters, show
-from lab.dataset import Labelling, Reading, load_dataset
+from lab.dataset import Labelling, Reading, load_dataset, roles_of
 from lab.eval_egress import eval_egress, read_cases
 from lab.eval_provenance import Options as ProvenanceOptions
 from lab.eval_provenance import eval_provenance
 from lab.eval_trust import eval_trust
 from lab.paper import TRIGGER_SESSION
-
-if TYPE_CHECKING:
-    pass
-
 
 app = typer.Typer(help="Measure how well the guard decides, on recorded and on generated runs.")
 
@@ -137,26 +131,20 @@ def classifier(
     ] = Labelling.SUCCESS,
     session: SessionOption = TRIGGER_SESSION,
     tools: ToolsOption = None,
-    frozen: Annotated[
-        Path | None,
-        typer.Option("--frozen", help="Models directory whose artefacts are scored on TRACES."),
-    ] = None,
 ) -> None:
     """Test the recall-before-send rule and forests on labelled runs.
 
     Forests on 19 and 13 features: random folds and unseen model x defence cells, with BCa
     intervals; the ONNX export of the monotone model against the fitted one on every row.
 
-    Exit code 0: measured, whatever the figures; 1: failed; 3: a trace, policy or model is
+    Exit code 0: measured, whatever the figures; 1: failed; 3: a trace or policy is
     invalid, or the runs hold one class only.
     """
-    require_lab()
     from lab.eval_classifier import eval_classifier
 
     with given_input():
         data = load_dataset(traces, Reading(label, session, roles=roles_of(tools)))
-        artefacts = load_models(frozen) if frozen is not None else {}
-        report = eval_classifier(data, label, artefacts)
+        report = eval_classifier(data, label)
     show(report, command="guard lab eval", as_json=json)
     for note in report.details["traps"]:
         Console(stderr=True).print(f"note: {note}", soft_wrap=True)
@@ -181,19 +169,19 @@ def instructions(
     Exit code 0: measured, whatever the figures; 1: the detector fails; 3: a text or it is missing.
     """
     from guard.inference.text_classifier import load_classifiers
-    from lab.instructions import eval_detector, eval_patterns, read_texts
+    from lab.instructions import evaluated, has_pattern, read_texts
 
     with given_input():
         texts = read_texts(data)
     found = {one.name: one for one in load_classifiers()}
     if detector is not None and detector not in found:
         raise InputError(f"unknown detector `{detector}`; add it with `guard detectors add`")
+    finds = has_pattern
+    if detector is not None:
+        # A text that is too long counts as withheld.
+        finds = lambda text: found[detector].inspect_result(text) is not None  # noqa: E731
     with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:
-        report = (
-            eval_patterns(texts, advance)
-            if detector is None
-            else eval_detector(texts, found[detector], advance)
-        )
+        report = evaluated(texts, finds, advance)
     show(report, command="guard lab eval", as_json=json)
 
 
@@ -211,7 +199,6 @@ def forensics(
 
     Exit code 0: measured, whatever the figures; 1: failed; 3: a trace or model is invalid.
     """
-    require_lab()
     from lab.forensics import ACCURACY, FILES, train_forensics
     from lab.signature import respected
     from lab.training import write_artefact

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from guard.core.errors import GuardError
-from guard.policy import load_policies
 from lab.dataset import LAST_SESSION
-from lab.paper import ONTOLOGY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from guard.core.model import Role
-
 
 Traces = Annotated[list[Path], typer.Argument(help="Trace files, format v1: .jsonl or .jsonl.gz.")]
 SessionOption = Annotated[
@@ -32,33 +22,3 @@ ToolsOption = Annotated[
         "--tools", help="A policy whose tool mappings give the roles; else the paper's tool names."
     ),
 ]
-
-
-def require_lab() -> None:
-    """Make sure that the libraries of the lab are installed.
-
-    Raises:
-        GuardError: some are not.
-    """
-    missing = [name for name in ("sklearn", "onnx", "scipy") if find_spec(name) is None]
-    if missing:
-        raise GuardError(
-            f"{', '.join(missing)} not installed, add the lab: pip install agent-egress-guard-lab"
-        )
-
-
-def roles_of(tools: Path | None) -> Callable[[str], Role | None]:
-    """Return what gives a tool its role.
-
-    Raises:
-        PolicyError: the policy cannot be used.
-    """
-    if tools is None:
-        return ONTOLOGY.get
-    policy = load_policies([tools])
-
-    def role(tool: str) -> Role | None:
-        mapping = policy.mapping(tool)
-        return None if mapping is None else mapping.role
-
-    return role

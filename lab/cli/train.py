@@ -11,9 +11,9 @@ from rich.console import Console
 
 from guard.cli.outcome import given_input
 from guard.cli.terminal import bar
-from lab.cli.labelled_runs import SessionOption, ToolsOption, Traces, require_lab, roles_of
+from lab.cli.labelled_runs import SessionOption, ToolsOption, Traces
 from lab.cli.terminal import show
-from lab.dataset import LAST_SESSION, Labelling, Reading, load_dataset
+from lab.dataset import LAST_SESSION, Labelling, Reading, load_dataset, roles_of
 from lab.paper import TRIGGER_SESSION
 
 
@@ -54,7 +54,6 @@ def train(
     Exit code 0: written; 1: failed; 3: a trace is invalid, or the runs hold one class only.
     """
     console = Console(stderr=True, highlight=False, markup=False)
-    require_lab()
     from lab import training
     from lab.protocols import Protocol
 
@@ -88,7 +87,6 @@ def train_detector(
 
     Exit code 0: written, whatever the figures; 3: the folder lacks a file.
     """
-    require_lab()
     from lab import instructions
 
     with given_input():
@@ -114,7 +112,6 @@ def compare_actions(
 
     Exit code 0: measured, whatever the figures; 3: the folder lacks a file.
     """
-    require_lab()
     from lab.intent import requests
 
     with given_input():

@@ -35,26 +35,6 @@ _TEXTS.filters |= {
 }
 
 
-def evasions(seed: str = "0", per_kind: int = 12) -> Iterator[Run]:
-    """Yield so many runs of every trick, each of which ends in a send that must be stopped."""
-    return _runs("evasions", seed, per_kind)
-
-
-def hard_negatives(seed: str = "0", per_kind: int = 20) -> Iterator[Run]:
-    """Yield so many runs of every honest situation."""
-    return _runs("hard_negatives", seed, per_kind)
-
-
-def hippo_attacks(seed: str = "0", per_cell: int = 6) -> Iterator[Run]:
-    """Yield so many attacked runs for every memory design and distance."""
-    return _runs("hippo_attacks", seed, per_cell)
-
-
-def hippo_benign(seed: str = "0", per_flow: int = 20) -> Iterator[Run]:
-    """Yield so many runs of each of the benign flows."""
-    return _runs("hippo_benign", seed, per_flow)
-
-
 def kinds(family: str) -> Iterator[tuple[str, dict[str, Json], dict[str, Any]]]:
     """Yield every kind of a family's runs, the values it is played with, and its scene."""
     for scene in FAMILIES[family]["scenes"]:
@@ -63,7 +43,8 @@ def kinds(family: str) -> Iterator[tuple[str, dict[str, Json], dict[str, Any]]]:
             yield "-".join(str(value) for value in combination), values, scene
 
 
-def _runs(name: str, seed: str, number: int) -> Iterator[Run]:
+def runs_of(name: str, seed: str, number: int) -> Iterator[Run]:
+    """Yield so many runs of every kind of a family, the same for the same seed."""
     family = FAMILIES[name]
     for kind, values, scene in kinds(name):
         for index in range(number):

@@ -24,8 +24,7 @@ from guard.provenance.prompt_reader import read_prompt
 from guard.replay.reports import Check, Report, machine
 from guard.replay.traces import Run, read_traces
 from guard.settings import policies_directory
-from lab.intent.evaluation import POLICY, SUITE
-from lab.intent.scorer import rate_of
+from lab.intent.evaluation import POLICY, SUITE, rate_of
 from lab.judged_runs import Tally
 from lab.paper import FOLDS
 

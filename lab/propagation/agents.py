@@ -33,8 +33,8 @@ from guard.provenance.seal import Seal
 from guard.replay.reports import Check
 from guard.store.staging import MemoryKeys
 from guard.store.store import RedisSessionStore
+from lab.judged_runs import share
 from lab.propagation.stored_state import differences, stored_state
-from lab.selection.figures import share
 from lab.wire import is_refused
 from lab.write_path.rig import Agent
 
@@ -99,10 +99,6 @@ class Script:
     def is_clean(self) -> bool:
         """True if the poison came in without untrusted text on record, with a better label."""
         return self.number % 2 == 0
-
-    def items(self) -> list[Item]:
-        """Return every item."""
-        return [self.root, *self.derived, *self.honest]
 
 
 class World:
@@ -234,7 +230,7 @@ async def live(
         progress("agents share a memory", 0.5 * (number + 1) / incidents)
     store = RedisSessionStore.at(rig.redis, timeout=60.0)
     seal = Seal(load_key(rig.directory / "label.key", "label key"))
-    trial = Trial(world, store, seal, [item for script in scripts for item in script.items()])
+    trial = Trial(world, store, seal)
     try:
         for number, script in enumerate(scripts):
             await trial.run(script)
@@ -248,25 +244,20 @@ async def live(
         Check(id="benign_withheld", value=sum(withheld), unit="items", n=len(withheld), target="0")
     )
     without = {how: share(how, rows[f"without_{how}"], "").value for how in APART}
-    return checks, {"reach_without_exposed": without, "exceptions": trial.wrong[:20], "seed": seed}
+    return checks, {"reach_without_exposed": without, "seed": seed}
 
 
 class Trial:
     """One incident after the other from its opening to its end, against the truth."""
 
-    def __init__(
-        self, world: World, store: RedisSessionStore, seal: Seal, known: list[Item]
-    ) -> None:
+    def __init__(self, world: World, store: RedisSessionStore, seal: Seal) -> None:
         self._world = world
         self._store = store
         self._seal = seal
         self._operator = IncidentOperator(store, seal)
         self._labels = LabelOperator(store, seal, StateLimits())
-        self._names = {self._mark(item): item.key for item in known}
         self.rows: dict[str, list[bool]] = defaultdict(list)
         """Hits and misses by figure."""
-        self.wrong: list[str] = []
-        """Items that were reached, released or withheld, and keys that undoing did not restore."""
 
     async def run(self, script: Script) -> None:
         """Open, scope, contain, undo, contain again, look, undo."""
@@ -290,7 +281,6 @@ class Trial:
             await self._operator.undo(incident.id, step.number, NOW, "bench")
         changed = differences(before, await stored_state(self._store))
         self.rows["undo_identical"].append(not changed)
-        self.wrong += [f"{key!r} after {script.number}" for key in changed]
         await self._operator.contain(incident.id, NOW, "bench")
         held = {item.event.place for item in scope.nodes(Tier.CONFIRMED)}
         await asyncio.to_thread(self._look, script, held)
@@ -309,8 +299,6 @@ class Trial:
         roots = {graph.event(place).place for place in scope.roots}
         for mark in tiers - roots:
             self.rows["reach_precision"].append(mark in truth)
-            if mark not in truth:
-                self.wrong.append(f"{self._names.get(mark)} in {script.number}")
 
     def _reach_exposed(self, script: Script, scope: Scope) -> None:
         """Count what `contain --exposed` would take, of the truth and besides."""
@@ -367,13 +355,9 @@ class Trial:
                 ):
                     hit = item.text[:TOLD] not in json.dumps(reader.call(tool, arguments))
                     self.rows["withheld_first_recall"].append(hit)
-                    if not hit:
-                        self.wrong.append(f"{item.key} ({item.how}) was released")
         for item in script.honest:
             hit = item.text not in json.dumps(reader.call("memory_get", {"key": item.key}))
             self.rows["benign_withheld"].append(hit)
-            if hit:
-                self.wrong.append(f"{item.key} was withheld")
 
 
 def _now() -> float:

@@ -49,7 +49,7 @@ LONGEST: Final = 2000
 
 
 def committed(
-    redis: str, data: Path, clean: int, progress: Callable[[str, float], object]
+    redis: str, data: Path, progress: Callable[[str, float], object]
 ) -> tuple[list[Check], dict[str, Any]]:
     """Return the share of own writes that the detector fires on, at each share of untrusted ones.
 
@@ -59,7 +59,7 @@ def committed(
     checks: list[Check] = []
     details: dict[str, Any] = {}
     is_there = (data / "locomo").exists()
-    own, poison = _texts(data, clean) if is_there else ([], [])
+    own, poison = _texts(data, CLEAN) if is_there else ([], [])
     for place, (name, share) in enumerate(SHARES.items()):
         ident = f"own_writes_fired_share_{name}"
         if not is_there:
@@ -67,7 +67,7 @@ def committed(
             checks.append(Check(id=ident, value=None, unit="fraction", reason=reason))
             continue
         progress("own writes", place / len(SHARES))
-        found = details[name] = asyncio.run(_at_share(redis, own, poison, clean, share))
+        found = details[name] = asyncio.run(_at_share(redis, own, poison, share))
         fired = round(found["fired"] / found["saves"], 5)
         target = "<= 0.001, else it may not withhold"
         checks.append(
@@ -113,9 +113,7 @@ def _poisoned_saves(run: Run) -> Iterator[str]:
     return (text for text in texts if any(one in text.lower() for one in named))
 
 
-async def _at_share(
-    redis: str, own: list[str], poison: list[str], clean: int, share: float
-) -> dict[str, Any]:
+async def _at_share(redis: str, own: list[str], poison: list[str], share: float) -> dict[str, Any]:
     """Save own texts and then poison, and count what the detector says of each."""
     policy = load_policies([POLICY])
     settings = policy.propagation.detection if policy.propagation is not None else None
@@ -126,10 +124,10 @@ async def _at_share(
         seal = Seal(bytes(KEY_BYTES))
         records = Records(NoAuditLog(), ErrorCounter())
         guard = Guard(policy, Stores(store), records, seal=seal)
-        texts = [own[n % len(own)] for n in range(clean)]
+        texts = [own[n % len(own)] for n in range(CLEAN)]
         sessions = [
             (texts[start : start + TOGETHER], PAGE if chance.random() < share else "")
-            for start in range(0, clean, TOGETHER)
+            for start in range(0, CLEAN, TOGETHER)
         ]
         await _save(guard, sessions, "own")
         watch = Watch(store, seal, settings)

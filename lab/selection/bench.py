@@ -12,11 +12,10 @@ from guard.extensions.graph_memory.selectors import discover_selectors
 from guard.extensions.graph_memory.selectors.leiden import Leiden
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.replay.reports import Check, Report, machine
-from lab.judged_runs import wilson
+from lab.judged_runs import mean, wilson
 from lab.selection.corpora import Memory, locomo, walked, wiki
 from lab.selection.cost import cost
 from lab.selection.derived import derived_structure
-from lab.selection.figures import mean
 from lab.selection.fitting import fit_fidelity
 from lab.selection.live import stopped_end_to_end
 from lab.selection.live_stores import live_stores

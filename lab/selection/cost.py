@@ -24,8 +24,8 @@ from guard.replay.reports import Check
 from guard.replay.run import ErrorCounter
 from guard.store.store import RedisSessionStore
 from guard.telemetry.audit_log import NoAuditLog
+from lab.judged_runs import mean
 from lab.selection.corpora import generated
-from lab.selection.figures import mean
 from lab.selection.live import POLICY
 
 if TYPE_CHECKING:

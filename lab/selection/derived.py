@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.selection.figures import share
+from lab.judged_runs import share
 from lab.selection.live import iban, rigged, transfer
 
 if TYPE_CHECKING:

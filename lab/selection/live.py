@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.selection.figures import share
+from lab.judged_runs import share
 from lab.wire import Wire, is_refused, reasons_of
 from lab.write_path.rig import Rig, events
 

@@ -157,23 +157,16 @@ def acting(*steps: Step, over: int = 0) -> Play:
     return play
 
 
-class Patch:
-    """Replaces attributes for a while."""
-
-    def __init__(self) -> None:
-        self._replaced = ExitStack()
+class Patch(ExitStack):
+    """Replaces attributes until its block ends."""
 
     def at(self, target: str, value: object) -> Any:
         """Replace an attribute by its path (``guard.a.b:Class.name``); return what it was."""
         path, _, name = target.replace(":", ".").rpartition(".")
         owner = pkgutil.resolve_name(path)
         before = inspect.getattr_static(owner, name)
-        self._replaced.enter_context(mock.patch.object(owner, name, value))
+        self.enter_context(mock.patch.object(owner, name, value))
         return before
-
-    def undo(self) -> None:
-        """Put everything back."""
-        self._replaced.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,5 +178,3 @@ class Switch:
     off: Callable[[Patch], object]
     among: str = ""
     """Part of the names of the attempts that need the rule; empty where any may."""
-    attempts: int = 400
-    """Attempts of the class within which one must then get through."""

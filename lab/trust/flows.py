@@ -23,8 +23,6 @@ from lab.trust.harness import OTHER, TOOLS, Agent, Compose, Outcome, World, worl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from guard.core.model import Json
-
 WEEK: Final = 7 * 24 * 3600.0
 _VALUE: Final = re.compile(r"\$\{([a-z_.]+)\}")
 _WHOLE: Final = re.compile(r"\$([a-z_.]+)")
@@ -35,7 +33,6 @@ _MISSING: Final = object()
 class Habit:
     """Spelling of receivers by one model, and its unrequested look-ups."""
 
-    name: str
     joined: bool = False
     """Receivers as one string, where the tool takes a list."""
     display: bool = False
@@ -52,10 +49,10 @@ class Habit:
 
 
 HABITS: Final = (
-    Habit("list"),
-    Habit("string", joined=True, curious=True),
-    Habit("display names", display=True),
-    Habit("title case", capitals=True, joined=True),
+    Habit(),
+    Habit(joined=True, curious=True),
+    Habit(display=True),
+    Habit(capitals=True, joined=True),
 )
 INBOX: Final = (
     "From: newsletter@deals.test\nSubject: Sale\n\nEverything must go: https://deals.test/sale"
@@ -68,17 +65,11 @@ class Telling:
     """One flow as one model plays it."""
 
     domain: str
-    flow: str
     habit: Habit
     turns: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...]
     """Text of the user, and the steps, of one session each; in a step the user may add text."""
     families: Mapping[str, str]
     """The tools that are used, by domain."""
-
-    @property
-    def name(self) -> str:
-        """Return domain, flow and habit."""
-        return f"{self.domain}/{self.flow} ({self.habit.name})"
 
 
 class Course(NamedTuple):
@@ -108,7 +99,6 @@ def _telling(domain: str, flow: Mapping[str, Any], habit: Habit, draw: int, turn
     services = {name: list(tools) for name, tools in _book()["families"].items()}
     return Telling(
         domain=domain,
-        flow=flow["id"],
         habit=habit,
         turns=tuple(
             (str(_fill(wording, _cast())), tuple(part["steps"]))
@@ -196,51 +186,38 @@ def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
     service = service_of(step["do"])
     template = _book()["families"][service][telling.families[service]][step["do"]]
     given = {k: _fill(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
+    plain = replace(habit, display=False)
     for field in ("to", "cc"):
         people = [cast[name] if isinstance(name, str) else name for name in step.get(field, ())]
-        given[field] = _Receivers(
-            {**person, "told": Habit.spelling(replace(habit, display=False), person)}
-            for person in people
-        )
-    call: dict[str, Any] = _fill(template, given, habit)
+        spelled = [habit.spelling(person) for person in people]
+        given[field] = (", ".join(spelled) if habit.joined else spelled) if people else _MISSING
+        given[f"{field}_each"] = [{**one, "told": plain.spelling(one)} for one in people]
+    call: dict[str, Any] = _fill(template, given)
     call.setdefault("result", "done")
     if service not in {"mail", telling.domain}:
         call["at"] = OTHER
     return call
 
 
-class _Receivers(list[dict[str, str]]):
-    """Persons in a receiver's position; told as the habit tells them unless the tool has parts."""
-
-    def spelling(self, habit: Habit | None) -> Json:
-        spelled = [(habit or HABITS[0]).spelling(person) for person in self]
-        return ", ".join(spelled) if habit is not None and habit.joined else list(spelled)
-
-
-def _fill(template: Any, given: Mapping[str, Any], habit: Habit | None = None) -> Any:
+def _fill(template: Any, given: Mapping[str, Any]) -> Any:
     """Return a template with its values; what a step does not have is left out of objects."""
     if isinstance(template, str):
-        return _text(template, given, habit)
+        if whole := _WHOLE.fullmatch(template):
+            template = _lookup(whole[1], given)
+        else:
+            template = _VALUE.sub(lambda match: str(_lookup(match[1], given)), template)
+        return template
     if isinstance(template, list):
-        return [_fill(item, given, habit) for item in template]
+        return [_fill(item, given) for item in template]
     if not isinstance(template, dict):
         return template
     if "each" in template:
         items = _lookup(template["each"][1:], given)
         if not items:
             return [] if items is not _MISSING else _MISSING
-        return [_fill(template["put"], {**given, **item}, habit) for item in items]
-    filled = {key: _fill(value, given, habit) for key, value in template.items()}
+        return [_fill(template["put"], {**given, **item}) for item in items]
+    filled = {key: _fill(value, given) for key, value in template.items()}
     return {key: value for key, value in filled.items() if value is not _MISSING}
-
-
-def _text(template: str, given: Mapping[str, Any], habit: Habit | None) -> Any:
-    if whole := _WHOLE.fullmatch(template):
-        found = _lookup(whole[1], given)
-        if isinstance(found, _Receivers):
-            return found.spelling(habit) if found else _MISSING
-        return found
-    return _VALUE.sub(lambda match: str(_lookup(match[1], given)), template)
 
 
 def _lookup(path: str, given: Mapping[str, Any]) -> Any:

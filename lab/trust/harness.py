@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-from collections import deque
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from unittest import mock
 
 from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity, Json, Role, UserPrompt
@@ -27,7 +27,7 @@ from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpReques
 from guard.provenance.approvals import AskedCall, Grant, Scope
 from guard.runtime import policy_trial as policy_reload
 from guard.settings import Settings, load_settings, policies_directory
-from lab.wire import write_credentials
+from lab.wire import credentials, secret_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -120,26 +120,18 @@ class Outcome:
         return self.released is not None
 
 
-@dataclass(slots=True)
-class _Scripted:
-    """An MCP server that answers what it was told to."""
-
-    results: deque[Json] = field(default_factory=deque)
-
-    def __call__(self, request: HttpRequest) -> Answer:
-        try:
-            message = json.loads(request.body or b"null")
-        except ValueError:
-            message = None
-        result = self.results.popleft() if self.results else "done"
-        if not isinstance(message, dict) or "id" not in message:
-            plain = result if isinstance(result, str) else json.dumps(result)
-            return Answer(plain.encode())
-        return Answer(
-            json.dumps(
-                {"jsonrpc": "2.0", "id": message["id"], "result": tool_result(result)}
-            ).encode()
-        )
+def _scripted(request: HttpRequest, result: Json) -> Answer:
+    """Return the answer of an MCP server that answers a result."""
+    result = "done" if result is None else result
+    try:
+        message = json.loads(request.body or b"null")
+    except ValueError:
+        message = None
+    if isinstance(message, dict) and "id" in message:
+        found = {"jsonrpc": "2.0", "id": message["id"], "result": tool_result(result)}
+        return Answer(json.dumps(found).encode())
+    plain = result if isinstance(result, str) else json.dumps(result)
+    return Answer(plain.encode())
 
 
 def tool_result(result: Json) -> Json:
@@ -164,7 +156,6 @@ class World:
         clock.store = parts.store
         self.received: list[HttpRequest] = []
         """Requests that upstreams got, in order."""
-        self._scripted = _Scripted()
         self._upstreams: dict[str, Upstream] = {}
         self._count = 0
 
@@ -187,15 +178,6 @@ class World:
         """Return a number that was not returned before."""
         self._count += 1
         return self._count
-
-    def script(self, result: Json) -> None:
-        """Let the next call be answered with a result, where no server is of its own."""
-        self._scripted.results.append(result)
-
-    def withdraw(self) -> None:
-        """Take back the last result that was scripted: the call that it answers was refused."""
-        if self._scripted.results:
-            self._scripted.results.pop()
 
     async def approve(self, decision_id: str, *, remember: bool = False) -> None:
         """Approve a call that was asked about, as a person does on the command line.
@@ -236,8 +218,13 @@ class World:
         """Operations that people do on the command line."""
         return LabelOperator(self.parts.store, self.parts.seal, StateLimits())
 
-    async def send(self, request: HttpRequest) -> Outcome:
-        """Take a request through the guard, and its answer back."""
+    async def send(self, request: HttpRequest, result: Json = None) -> Outcome:
+        """Take a request through the guard, and its answer back.
+
+        Args:
+            request: of an agent.
+            result: in the answer, where no server of the attempt's own stands behind the listener.
+        """
         enforcement = self.parts.enforcement
         outcome = await enforcement.requests.on_request(request)
         if isinstance(outcome, HttpReply):
@@ -246,7 +233,7 @@ class World:
         released = _stripped(rewritten or request)
         self.received.append(released)
         upstream = self._upstreams.get(request.server) or self._upstreams.get(request.host)
-        answer = (upstream or self._scripted)(released)
+        answer = _scripted(released, result) if upstream is None else upstream(released)
         if isinstance(outcome, UnparsedExchange):
             return Outcome("allow", released, answer.body, status=answer.status)
         try:
@@ -305,22 +292,18 @@ class Agent:
         params: dict[str, Json] = {"name": tool, "arguments": dict(arguments or {})}
         if meta is not None:
             params["_meta"] = dict(meta)
-        if result is not None:
-            self.world.script(result)
-        outcome = await self.message("tools/call", params, path=path, headers=headers)
-        if result is not None and not outcome.forwarded:
-            self.world.withdraw()
-        return outcome
+        return await self.message("tools/call", params, result, path=path, headers=headers)
 
     async def message(
         self,
         method: str,
         params: Mapping[str, Json],
+        result: Json = None,
         *,
         path: str = MCP_PATH,
         headers: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Send one MCP request."""
+        """Send one MCP request; where it is forwarded, ``result`` is what comes back."""
         message = {
             "jsonrpc": "2.0",
             "id": self.world.number(),
@@ -333,7 +316,7 @@ class Agent:
             **(headers or {}),
         }
         body = json.dumps(message).encode()
-        return await self.raw(self.request("POST", path, body, given))
+        return await self.raw(self.request("POST", path, body, given), result)
 
     async def http(
         self,
@@ -345,18 +328,12 @@ class Agent:
         result: Json = None,
     ) -> Outcome:
         """Make a plain HTTP request by the forward listener."""
-        if result is not None:
-            self.world.script(result)
         scheme, _, rest = url.partition("://")
         host, slash, path = rest.partition("/")
         request = self.at(FORWARD).request(method, f"/{path}" if slash else "/", body, headers)
         own = tuple((k, host if k == "host" else v) for k, v in request.headers)
-        outcome = await self.raw(
-            replace(request, scheme=scheme, host=host, headers=own, chosen=True)
-        )
-        if result is not None and not outcome.forwarded:
-            self.world.withdraw()
-        return outcome
+        request = replace(request, scheme=scheme, host=host, headers=own, chosen=True)
+        return await self.raw(request, result)
 
     def request(
         self,
@@ -379,22 +356,16 @@ class Agent:
             method, scheme, host, target, tuple(fields.items()), body, self.listener, connection
         )
 
-    async def raw(self, request: HttpRequest) -> Outcome:
+    async def raw(self, request: HttpRequest, result: Json = None) -> Outcome:
         """Send a request as it is."""
-        return await self.world.send(request)
-
-
-def secret_of(principal: str) -> str:
-    """Return the proxy secret of a principal."""
-    return f"secret-of-{principal}"
+        return await self.world.send(request, result)
 
 
 @contextmanager
 def policies_read_once() -> Iterator[None]:
     """Let worlds within the block share policies: reading one takes longer than most attempts."""
     read: dict[tuple[bytes, ...], Policy] = {}
-    held = vars(policy_reload)
-    load = held["load_policies"]
+    load = vars(policy_reload)["load_policies"]
 
     def shared(paths: Sequence[Path]) -> Policy:
         texts = tuple(path.read_bytes() for path in paths)
@@ -402,11 +373,8 @@ def policies_read_once() -> Iterator[None]:
             read[texts] = load(paths)
         return read[texts]
 
-    held["load_policies"] = shared
-    try:
+    with mock.patch.object(policy_reload, "load_policies", shared):
         yield
-    finally:
-        held["load_policies"] = load
 
 
 @asynccontextmanager
@@ -451,11 +419,9 @@ def _settings(
             path = directory / f"policy-{number}.yaml"
             path.write_text(policy, encoding="utf-8")
         paths.append(path)
-    secrets = {name: secret_of(name) for name in PRINCIPALS}
-    credentials = write_credentials(directory / "credentials.toml", secrets)
     own = {
         "policy": tuple(paths),
-        "credentials": credentials,
+        "credentials": Path(credentials(directory, *PRINCIPALS)[1]),
         # As with a store that is kept: a new one that forgets at every stop counts as incomplete.
         "redis": redis_url,
         "label_key": directory / "label.key",

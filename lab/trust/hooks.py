@@ -99,8 +99,8 @@ def _line_end(scope: Mapping[str, Any]) -> Play:
     else:
         name = "value" if place == "last" else place
         parts[name] += put + (b"b" if place == "value" else b"")
-    flow = _flow(parts["method"], parts["authority"], parts["path"])
-    flow.request.headers = Headers(((parts["name"], parts["value"]),))
+    field = (parts.pop("name"), parts.pop("value"))
+    flow = _flow(field, **parts)
 
     async def play(_: World) -> bool:
         with suppress(MessageError):
@@ -115,8 +115,7 @@ def _front(scope: Mapping[str, Any]) -> Play:
     name, said = (filled(f"${one}", scope).encode() for one in ("name", "said_of_it"))
 
     async def play(_: World) -> bool:
-        flow = _flow()
-        flow.request.headers = Headers(((b"host", b"tools.internal"), (name, said)))
+        flow = _flow((b"host", b"tools.internal"), (name, said))
         translation.prepare_request(flow)
         return any(key.lower() == name.lower() for key, _ in flow.request.headers.fields)
 
@@ -128,10 +127,8 @@ def _beside(scope: Mapping[str, Any]) -> Play:
     name, said = filled("$header", scope).encode(), filled("$text", scope)
 
     async def play(_: World) -> bool:
-        flow = _flow()
-        flow.request.http_version = "HTTP/1.1"
         host = () if name == b"host" else ((b"host", b"tools.internal"),)
-        flow.request.headers = Headers(((name, said.encode()), *host))
+        flow = _flow((name, said.encode()), *host, version=b"HTTP/1.1")
         with suppress(MessageError):
             judged = notable_headers(translation.read_request(flow, LIMIT))
             translation.prepare_request(flow)
@@ -144,7 +141,13 @@ def _beside(scope: Mapping[str, Any]) -> Play:
     return play
 
 
-def _flow(method: bytes = b"GET", authority: bytes = b"", path: bytes = b"/mcp") -> HTTPFlow:
+def _flow(
+    *fields: tuple[bytes, bytes],
+    method: bytes = b"GET",
+    authority: bytes = b"",
+    path: bytes = b"/mcp",
+    version: bytes = b"HTTP/2.0",
+) -> HTTPFlow:
     client = Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 8801))
     flow = HTTPFlow(client, Server(address=("tools.internal", 9000)))
     flow.request = Request(
@@ -154,8 +157,8 @@ def _flow(method: bytes = b"GET", authority: bytes = b"", path: bytes = b"/mcp")
         scheme=b"http",
         authority=authority,
         path=path,
-        http_version=b"HTTP/2.0",
-        headers=Headers(),
+        http_version=version,
+        headers=Headers(fields),
         content=b"",
         trailers=None,
         timestamp_start=0.0,

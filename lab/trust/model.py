@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-RULES: Final = ("typed", "joined", "scoped", "bound", "looked at", "content", "policies")
-"""Five rules of the model, what a text makes others load, and what shipped policies add."""
-
 MODEL: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "typed": {
         "a statement vouches for a value of its kind": (

@@ -36,12 +36,18 @@ if TYPE_CHECKING:
     from guard.policy.proposal import Guess
 
     Off = Callable[[Patch], object]
+    Before = Callable[..., Any]
 
 READER: Final = "guard.provenance.prompt_reader:"
 LADDER: Final = "guard.provenance.ladder:"
 CLASSIFICATION: Final = "guard.pipeline.classification:"
 INTAKE: Final = "guard.provenance.intake:"
 RULES: Final = "guard.policy.rules."
+TRACING: Final = "guard.provenance.tracing:"
+DOCUMENTS: Final = "guard.provenance.named_documents:"
+MCP: Final = "guard.protocols.mcp.mcp:"
+RESPONSE: Final = "guard.pipeline.response:"
+SETS: Final = "guard.provenance.label_sets:LabelSets."
 NEVER: Final = re.compile("(?!)")
 
 
@@ -75,21 +81,38 @@ def property_of(value: Callable[[Any], object], target: str) -> Off:
     return put(property(value), target)
 
 
-# --- who is who ---
-
-
-def _known_by(keys: Callable[[Destination, Callable[..., Any]], Any]) -> Off:
-    """Have destinations known by other values, those too that were asked about before."""
+def around(target: str, change: Callable[..., object]) -> Off:
+    """Return a switch's ``off`` by which a function is called with the replaced one before all."""
 
     def off(patch: Patch) -> None:
-        original = finding.keys_of
-        patch.at(f"{LADDER}keys_of", lambda destination: keys(destination, original))
-        patch.at(f"{LADDER}_kept_values", ladder._made_values)  # noqa: SLF001  (its cache)
+        def changed(*given: Any, **named: Any) -> object:
+            return change(before, *given, **named)
+
+        before = patch.at(target, changed)
 
     return off
 
 
-def _tags_folded(destination: Destination, original: Callable[..., Any]) -> tuple[str, ...]:
+def every(*offs: Off) -> Off:
+    """Return a switch's ``off`` that does several things."""
+
+    def off(patch: Patch) -> None:
+        for one in offs:
+            one(patch)
+
+    return off
+
+
+# --- who is who ---
+
+
+def _known_by(keys: Callable[[Callable[..., Any], Destination], Any]) -> Off:
+    """Have destinations known by other values, those too that were asked about before."""
+    uncached = put(ladder._made_values, f"{LADDER}_kept_values")  # noqa: SLF001
+    return every(around(f"{LADDER}keys_of", keys), uncached)
+
+
+def _tags_folded(original: Callable[..., Any], destination: Destination) -> tuple[str, ...]:
     keys: tuple[str, ...] = original(destination)
     if destination.kind != "mail":
         return keys
@@ -97,12 +120,12 @@ def _tags_folded(destination: Destination, original: Callable[..., Any]) -> tupl
     return (*keys, f"mail:{bare}", f"mail:{bare.replace('@', '+a7@')}")
 
 
-def _without_fragment(destination: Destination, original: Callable[..., Any]) -> Any:
+def _without_fragment(original: Callable[..., Any], destination: Destination) -> Any:
     whole = destination.canonical.partition("#")[0]
     return original(replace(destination, canonical=whole))
 
 
-def _host_and_path(destination: Destination, original: Callable[..., Any]) -> tuple[str, ...]:
+def _host_and_path(original: Callable[..., Any], destination: Destination) -> tuple[str, ...]:
     keys: tuple[str, ...] = original(destination)
     if destination.kind != "url":
         return keys
@@ -110,16 +133,11 @@ def _host_and_path(destination: Destination, original: Callable[..., Any]) -> tu
     return (*keys, f"url:https://{path}", f"host:{destination.host}")
 
 
-def _pages_below_vouched(patch: Patch) -> None:
-    def found(keys: Iterable[str], known: Mapping[str, Any]) -> Iterator[Any]:
-        return (known[key] for key in keys if key in known)
-
-    patch.at(f"{LADDER}_found", found)
+def _found_keys(keys: Iterable[str], known: Mapping[str, Any]) -> Iterator[Any]:
+    return (known[key] for key in keys if key in known)
 
 
-def _hosts_vouch(patch: Patch) -> None:
-    _known_by(_host_and_path)(patch)
-    _pages_below_vouched(patch)
+PAGES_BELOW: Final = put(_found_keys, f"{LADDER}_found")
 
 
 def _listed_tags_folded(patch: Patch) -> None:
@@ -129,49 +147,31 @@ def _listed_tags_folded(patch: Patch) -> None:
     before = patch.at("guard.values.patterns:PatternSet.parse", classmethod(folding))
 
 
-def _outer_only(patch: Patch) -> None:
-    def outer(text: str) -> tuple[Destination, ...]:
-        return (canonical.read_mailbox(text),)
-
-    put(outer, "guard.values.canonical:read_mailboxes", "guard.values.finding:read_mailboxes")(
-        patch
-    )
-    # Its cache is older than the switch.
-    patch.at("guard.values.canonical:_read_text", inspect.unwrap(canonical._read_text))  # noqa: SLF001
+def _outer(text: str) -> tuple[Destination, ...]:
+    return (canonical.read_mailbox(text),)
 
 
-def _many_senders(patch: Patch) -> None:
-    def each(self: Any, message: Any, *given: Any) -> None:
-        if not isinstance(message, dict):
-            return
+def _many_senders(before: Before, intake: Any, message: Any, *given: Any) -> None:
+    if isinstance(message, dict):
         for sender in canonical.read_destinations(message.get("from")):
-            before(self, {**message, "from": sender.canonical}, *given)
-
-    before = patch.at(f"{INTAKE}ResultIntake._message", each)
+            before(intake, {**message, "from": sender.canonical}, *given)
 
 
 # --- who said what ---
 
 
 def _clear(reading: Reading) -> Off:
-    def off(patch: Patch) -> None:
-        def read(sentence: str) -> Reading:
-            found: Reading = before(sentence)
-            return Reading.CLEAR if found is reading else found
+    def read(before: Before, sentence: str) -> Reading:
+        found: Reading = before(sentence)
+        return Reading.CLEAR if found is reading else found
 
-        before = patch.at(f"{READER}reading_of", read)
-
-    return off
+    return around(f"{READER}reading_of", read)
 
 
-def _any_word(patch: Patch) -> None:
+def _any_word(before: Before, text: str) -> list[str]:
     """Take every word with a dot for a page."""
-
-    def typed(text: str) -> list[str]:
-        dotted = (word.strip(".,") for word in text.split())
-        return [*before(text), *(f"https://{word}" for word in dotted if "." in word)]
-
-    before = patch.at(f"{READER}typed_values", typed)
+    dotted = (word.strip(".,") for word in text.split())
+    return [*before(text), *(f"https://{word}" for word in dotted if "." in word)]
 
 
 def _every_recipient(texts: list[str]) -> list[str]:
@@ -185,91 +185,56 @@ def _delegated(keys: Sequence[str], context: Any) -> Attestation | None:
     return None if record is None else Attestation(Rung.REPLY, "named_document", record)
 
 
-def _believe_results(patch: Patch) -> None:
+def _believe_results(before: Before, intake: Any, leaf: Any) -> None:
     """Let a tool of a high label vouch for all that it returns."""
-
-    def take(self: Any, leaf: Any) -> None:
-        if leaf.label >= Integrity.AUTHENTICATED:
-            for value in finding.whole_values(leaf.text):
-                self._held[value] = Channel.DIRECTORY, None, ()
-        before(self, leaf)
-
-    before = patch.at(f"{INTAKE}ResultIntake._take", take)
+    if leaf.label >= Integrity.AUTHENTICATED:
+        for value in finding.whole_values(leaf.text):
+            intake._held[value] = Channel.DIRECTORY, None, ()  # noqa: SLF001
+    before(intake, leaf)
 
 
-def _believe_senders(patch: Patch) -> None:
+def _believe_senders(before: Before, declared: Any, document: Any, messages: Any) -> None:
     """Let a field promise of a sender what it likes."""
-
-    def take(self: Any, document: Any, messages: Any) -> None:
-        before(self, document, messages)
-        self.senders -= self.fields.keys()
-
-    before = patch.at("guard.provenance.result_documents:_Declared._take_messages", take)
+    before(declared, document, messages)
+    declared.senders -= declared.fields.keys()
 
 
-def _forget_saves(patch: Patch) -> None:
+def _forget_saves(before: Before, classified: Any) -> Any:
     """Take a declared store's labels for enough."""
-
-    def written(classified: Any) -> Any:
-        return () if classified.saves_to else before(classified)
-
-    before = patch.at("guard.provenance.tracing:written_values", written)
+    return () if classified.saves_to else before(classified)
 
 
-def _everybodys(patch: Patch) -> None:
-    """Let what one principal saved hold for all of them."""
-
-    def own(sets: Any, identity: Any, fingerprint: bytes) -> Any:
-        return before(sets, replace(identity, principal=""), fingerprint)
-
-    def of_bucket(sets: Any, tenant: str, principal: str, bucket: int, epoch: int) -> Any:
-        everybody = found(sets, tenant, "", bucket, epoch)
-        return found(sets, tenant, principal, bucket, epoch)._replace(own=everybody.own)
-
-    before = patch.at("guard.provenance.label_sets:LabelSets.own", own)
-    found = patch.at("guard.provenance.label_sets:LabelSets.of_bucket", of_bucket)
-    patch.at("guard.provenance.seal:Seal.principal", lambda *_: b"everyone")
+def _own_of_all(before: Before, sets: Any, identity: Any, fingerprint: bytes) -> Any:
+    return before(sets, replace(identity, principal=""), fingerprint)
 
 
-def _no_end(patch: Patch) -> None:
-    def forever(record: Any, context: Any) -> Any:
-        return before(record, replace(context, at=0.0))
-
-    before = patch.at(f"{LADDER}vouches", forever)
+def _bucket_of_all(before: Before, sets: Any, tenant: str, principal: str, *place: int) -> Any:
+    everybody = before(sets, tenant, "", *place)
+    return before(sets, tenant, principal, *place)._replace(own=everybody.own)
 
 
-def _any_sender(patch: Patch) -> None:
-    def of_anybody(seal: Any, _principal: Any, _tool: Any, destination: Any) -> Any:
-        return label_sets.established_mark(seal, "", ("", "", ""), destination)
-
-    modules = ("established", "lookups")
-    put(of_anybody, *(f"guard.provenance.{name}:established_mark" for name in modules))(patch)
+def _forever(before: Before, record: Any, context: Any) -> Any:
+    return before(record, replace(context, at=0.0))
 
 
-def _in_pieces(patch: Patch) -> None:
-    def pieces(words: str) -> list[str]:
-        parts = prompts.SENTENCE_END.split(words)
-        return [*before(words), *filter(None, map(prompts.said_value, parts))]
-
-    before = patch.at("guard.provenance.prompts:sentences_said", pieces)
+def _of_anybody(seal: Any, _principal: Any, _tool: Any, destination: Any) -> Any:
+    return label_sets.established_mark(seal, "", ("", "", ""), destination)
 
 
-def _unread(patch: Patch) -> None:
-    async def nothing(*_: object) -> None:
-        return None
+def _in_pieces(before: Before, words: str) -> list[str]:
+    parts = prompts.SENTENCE_END.split(words)
+    return [*before(words), *filter(None, map(prompts.said_value, parts))]
 
-    patch.at("guard.pipeline.declarations:DeclarationHandler.note", nothing)
-    yes(f"{INTAKE}is_receipt")(patch)
+
+async def _nothing(*_: object) -> None:
+    return None
 
 
 # --- servers and approvals ---
 
 
-def _map_all(patch: Patch) -> None:
-    def server(self: Any, listener: str, upstream: str) -> Any:
-        return before(self, listener, upstream) or next(iter(self.servers), None)
-
-    before = patch.at("guard.core.policy:Policy.server", server)
+def _map_all(before: Before, policy: Any, listener: str, upstream: str) -> Any:
+    return before(policy, listener, upstream) or next(iter(policy.servers), None)
 
 
 def _mapped(mapping: Callable[[Guess], str | None]) -> Off:
@@ -317,54 +282,41 @@ def _by_basename(command: Sequence[str], _: Mapping[str, str]) -> Launch | None:
 
 
 def _unbind(*names: str) -> Off:
-    def off(patch: Patch) -> None:
-        def unbound(value: Any, level: int) -> Any:
-            if isinstance(value, dict) and value.keys() >= set(names):
-                value = value | dict.fromkeys(names, "")
-            return before(value, level)
+    def unbound(before: Before, value: Any, level: int) -> Any:
+        if isinstance(value, dict) and value.keys() >= set(names):
+            value = value | dict.fromkeys(names, "")
+        return before(value, level)
 
-        before = patch.at("guard.provenance.approvals:_CANONICAL", unbound)
-
-    return off
+    return around("guard.provenance.approvals:_CANONICAL", unbound)
 
 
 def _granting(change: Callable[..., tuple[Any, ...]]) -> Off:
     """Grant for other calls and definitions than were asked about."""
 
-    def off(patch: Patch) -> None:
-        def grant(self: Any, policy: Any, call: Any, raw: bytes, definition: str = "") -> Any:
-            return before(self, policy, *change(call, raw, definition))
+    def grant(before: Before, approvals: Any, policy: Any, *given: Any) -> Any:
+        return before(approvals, policy, *change(*given))
 
-        before = patch.at("guard.provenance.approvals:Approvals.grant", grant)
-
-    return off
+    return around("guard.provenance.approvals:Approvals.grant", grant)
 
 
-def _any_definition(call: Any, raw: bytes, _: str) -> tuple[Any, ...]:
+def _any_definition(call: Any, raw: bytes, _: str = "") -> tuple[Any, ...]:
     return call, raw, ""
 
 
-def _at_no_time(call: Any, raw: bytes, definition: str) -> tuple[Any, ...]:
+def _at_no_time(call: Any, raw: bytes, definition: str = "") -> tuple[Any, ...]:
     return replace(call, at=0.0), raw, definition
 
 
-def _endless(patch: Patch) -> None:
-    def lasting(digest: str, _: int) -> LabelSet:
-        return LabelSet(label_sets.GRANT_KIND, (digest,), "", label_sets.FOREVER, 1)
-
-    _granting(_at_no_time)(patch)
-    patch.at("guard.provenance.label_sets:grant", lasting)
+def _lasting(digest: str, _: int) -> LabelSet:
+    return LabelSet(label_sets.GRANT_KIND, (digest,), "", label_sets.FOREVER, 1)
 
 
-def _put_back(patch: Patch) -> None:
-    async def attempt(self: Any, asked: Any) -> Any:
-        snapshot = await before(self, asked)
-        if snapshot.grant is not None:
-            key = self.key_of(asked.identity.tenant, label_sets.grant(asked.grant, 1))
-            await self.client.execute("HSET", key, GRANT_FIELD, snapshot.grant)
-        return snapshot
-
-    before = patch.at("guard.store.store:RedisSessionStore.attempt", attempt)
+async def _put_back(before: Before, store: Any, asked: Any) -> Any:
+    snapshot = await before(store, asked)
+    if snapshot.grant is not None:
+        key = store.key_of(asked.identity.tenant, label_sets.grant(asked.grant, 1))
+        await store.client.execute("HSET", key, GRANT_FIELD, snapshot.grant)
+    return snapshot
 
 
 # --- what is looked at ---
@@ -374,58 +326,27 @@ def _in_both(name: str, value: object) -> Off:
     return gives(value, f"guard.values.channels:{name}", f"{CLASSIFICATION}{name}")
 
 
-def _unbound(patch: Patch) -> None:
+def _unbound(before: Before, rule: Any, targets: Any) -> list[Any]:
     """Look at the first links of a text, and forget that there were more."""
-
-    def about(rule: Any, targets: Any) -> list[Any]:
-        return [one for one in before(rule, targets) if one[1].rung in rule.rungs]
-
-    before = patch.at(f"{RULES}provenance:ProvenanceRule._about", about)
+    return [one for one in before(rule, targets) if one[1].rung in rule.rungs]
 
 
-def _all_asked(patch: Patch) -> None:
+def _all_asked(before: Before, protocol: Any, request: Any) -> Any:
     """Forget the answers that have no question; whoever is away from the endpoint stays so."""
-
-    def parse(protocol: Any, request: Any) -> Any:
-        message = before(protocol, request)
-        return replace(message, echoes=tuple(one for one in message.echoes if not one.answers))
-
-    before = patch.at("guard.protocols.mcp.mcp:McpProtocol.parse", parse)
-
-
-def _unlabelled(patch: Patch) -> None:
-    gives((), "guard.protocols.mcp.declarations:_other_texts")(patch)
-    no("guard.pipeline.response:ResponseHandler._is_awaited")(patch)
-
-
-def _to_everybody(patch: Patch) -> None:
-    no(f"{CLASSIFICATION}opened_to_everybody", f"{CLASSIFICATION}opens")(patch)
-
-
-def _sharing_unlooked(patch: Patch) -> None:
-    gives((), f"{CLASSIFICATION}receivers_in")(patch)
-    # A share that nobody requested is asked about as well.
-    gives(None, f"{RULES}tool:ActionRule.judge")(patch)
+    message = before(protocol, request)
+    return replace(message, echoes=tuple(one for one in message.echoes if not one.answers))
 
 
 # --- shipped policies ---
 
 
+def _restricts_nothing(before: Before, rule: base.RuleConfig, *given: Any) -> Any:
+    return before(rule, *given) if rule.effect.label == "allow" else None
+
+
 def _silent(*rules: str) -> Off:
     """Let every restricting rule of some types say nothing."""
-
-    def off(patch: Patch) -> None:
-        for rule in rules:
-            _silence(patch, f"{RULES}{rule}.judge")
-
-    return off
-
-
-def _silence(patch: Patch, target: str) -> None:
-    def silent(self: base.RuleConfig, *given: Any) -> Any:
-        return before(self, *given) if self.effect.label == "allow" else None
-
-    before = patch.at(target, silent)
+    return every(*(around(f"{RULES}{rule}.judge", _restricts_nothing) for rule in rules))
 
 
 def _sessions_alone(situation: Any, scope: str) -> Any:
@@ -433,32 +354,45 @@ def _sessions_alone(situation: Any, scope: str) -> Any:
     return own if scope == "session" else base.limit_windows(situation, "both")
 
 
-def _anybody_receives(patch: Patch) -> None:
-    def about(rule: Any, targets: Any) -> list[Any]:
-        if rule.effect.label != "allow":
-            return []
-        return [(target, ladder.attestation_of(target)) for target in targets]
-
-    _silent("tool:DestinationRule")(patch)
-    patch.at(f"{RULES}provenance:ProvenanceRule._about", about)
+def _receiving_anybody(rule: Any, targets: Any) -> list[Any]:
+    if rule.effect.label != "allow":
+        return []
+    return [(target, ladder.attestation_of(target)) for target in targets]
 
 
 SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
     "identity": (
         Switch("a tag chooses a mailbox", _known_by(_tags_folded)),
         Switch("a listed mailbox has no other tags", _listed_tags_folded),
-        Switch("scheme, path and query are part of a URL", _hosts_vouch, "team?"),
-        Switch("a typed URL is one page", _pages_below_vouched, "/v1/team/drop"),
+        Switch(
+            "scheme, path and query are part of a URL",
+            every(_known_by(_host_and_path), PAGES_BELOW),
+            "team?",
+        ),
+        Switch("a typed URL is one page", PAGES_BELOW, "/v1/team/drop"),
         Switch("what a canonical form leaves out counts", _known_by(_without_fragment), "@api."),
     ),
     "spellings": (
-        Switch("an encapsulated address is the one inside", _outer_only, "encapsulated"),
+        Switch(
+            "an encapsulated address is the one inside",
+            every(
+                put(_outer, "guard.values.canonical:read_mailboxes"),
+                put(_outer, "guard.values.finding:read_mailboxes"),
+                # Its cache is older than the switch.
+                put(inspect.unwrap(canonical._read_text), "guard.values.canonical:_read_text"),  # noqa: SLF001
+            ),
+            "encapsulated",
+        ),
         Switch(
             "a path is decoded to its end",
             put(lambda text: iter((text,)), "guard.values.canonical:unquoted"),
             "climbing",
         ),
-        Switch("a message has one sender", _many_senders, "two senders"),
+        Switch(
+            "a message has one sender",
+            around(f"{INTAKE}ResultIntake._message", _many_senders),
+            "two senders",
+        ),
         Switch(
             "a sentence ends behind a name",
             put(lambda name: (name,), "guard.values.finding:_bare_names"),
@@ -467,8 +401,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
     ),
     "decoding": (
         Switch(
-            "what only decoding shows counts where it is tainted",
-            no("guard.core.calls:_counts"),
+            "what only decoding shows counts where it is tainted", no("guard.core.calls:_counts")
         ),
         Switch(
             "headers in a payload name receivers",
@@ -487,9 +420,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             "own policy:",
         ),
         Switch(
-            "an empty value passes no test",
-            no(f"{RULES}argument:is_empty"),
-            "own allowing policy:",
+            "an empty value passes no test", no(f"{RULES}argument:is_empty"), "own allowing policy:"
         ),
     ),
     "names": (
@@ -497,16 +428,13 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             "an outsider's field vouches for nobody",
             property_of(lambda _: Channel.DIRECTORY, "guard.policy.schema:FieldEntry.declared"),
         ),
-        Switch("a trusted result is no directory", _believe_results),
+        Switch(
+            "a trusted result is no directory",
+            around(f"{INTAKE}ResultIntake._take", _believe_results),
+        ),
         Switch("a directory vouches for its kinds", yes(f"{INTAKE}is_of_kind")),
-        Switch(
-            "what an agent wrote is no evidence",
-            gives((), "guard.provenance.tracing:written_values"),
-        ),
-        Switch(
-            "a name of two people names nobody",
-            yes("guard.provenance.tracing:Tracing._is_one_entry"),
-        ),
+        Switch("what an agent wrote is no evidence", gives((), f"{TRACING}written_values")),
+        Switch("a name of two people names nobody", yes(f"{TRACING}Tracing._is_one_entry")),
     ),
     "entries": (
         Switch(
@@ -521,10 +449,17 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             ),
         ),
         Switch("a promise fits its writer", gives((), "guard.policy.lint:_mistaken"), "loaded"),
-        Switch("a sender is an outsider", _believe_senders, "sender"),
+        Switch(
+            "a sender is an outsider",
+            around("guard.provenance.result_documents:_Declared._take_messages", _believe_senders),
+            "sender",
+        ),
     ),
     "saved_directories": (
-        Switch("what is saved into a store is written", _forget_saves),
+        Switch(
+            "what is saved into a store is written",
+            around(f"{TRACING}written_values", _forget_saves),
+        ),
         Switch(
             "a store that agents write is no directory",
             gives((), "guard.policy.lint:_written_directories"),
@@ -565,7 +500,11 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         Switch(
             "a name of two servers is neither's", gives(None, "guard.memory.pins:ToolOffers.note")
         ),
-        Switch("a mapping is its server's", _map_all, "mapped for"),
+        Switch(
+            "a mapping is its server's",
+            around("guard.core.policy:Policy.server", _map_all),
+            "mapped for",
+        ),
     ),
     "init_guess": (
         Switch("nothing is allowed for its name", _mapped(_harmless)),
@@ -598,22 +537,18 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         Switch("text behind a colon", put(NEVER, f"{READER}_COLON"), "behind a"),
         Switch("a letter", no(f"{READER}_is_salutation"), "after a greeting:"),
         Switch("announced text", no(f"{READER}_is_open"), "announced:"),
-        Switch("a value is typed", _any_word, "a word:"),
+        Switch("a value is typed", around(f"{READER}typed_values", _any_word), "a word:"),
     ),
     "locations": (
         Switch(
             "the same site", gives(f"{sites.SITE}any", "guard.values.sites:_site"), "another host"
         ),
         Switch("shared hosts", no("guard.values.sites:is_shared"), "a shared host"),
-        Switch("a form is no page", yes("guard.provenance.tracing:_only_fetches"), "a form"),
-        Switch(
-            "orders to a model",
-            gives(None, "guard.provenance.named_documents:matched_pattern"),
-            "with orders",
-        ),
+        Switch("a form is no page", yes(f"{TRACING}_only_fetches"), "a form"),
+        Switch("orders to a model", gives(None, f"{DOCUMENTS}matched_pattern"), "with orders"),
         Switch(
             "exactly one recipient",
-            put(_every_recipient, "guard.provenance.named_documents:_only_recipient"),
+            put(_every_recipient, f"{DOCUMENTS}_only_recipient"),
             "two recipients",
         ),
         Switch(
@@ -621,11 +556,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             gives((f"{named_documents.NAMED}bill.txt",), f"{INTAKE}names_of"),
             "another document",
         ),
-        Switch(
-            "folders that are written to",
-            put(frozenset(), "guard.provenance.named_documents:WRITING"),
-            "a folder",
-        ),
+        Switch("folders that are written to", put(frozenset(), f"{DOCUMENTS}WRITING"), "a folder"),
         Switch("a requested action", put(_delegated, f"{LADDER}_delegated"), "sum up"),
         Switch("what an agent wrote", put(_delegated, f"{LADDER}_delegated"), "the agent wrote"),
         Switch("after a recall", put(_delegated, f"{LADDER}_delegated"), "after a recall"),
@@ -639,7 +570,14 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         ),
     ),
     "scope": (
-        Switch("a saved label keeps its principal", _everybodys),
+        Switch(
+            "a saved label keeps its principal",
+            every(
+                around(f"{SETS}own", _own_of_all),
+                around(f"{SETS}of_bucket", _bucket_of_all),
+                gives(b"everyone", "guard.provenance.seal:Seal.principal"),
+            ),
+        ),
         Switch(
             "what the user named holds in its session",
             no("guard.provenance.saved_values:holds_in_session"),
@@ -650,9 +588,14 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             "not to be remembered: ",
         ),
         Switch("the reader's own taint wins", no(f"{LADDER}_is_strangers")),
-        Switch("a label ends", _no_end, "ended"),
+        Switch("a label ends", around(f"{LADDER}vouches", _forever), "ended"),
         Switch(
-            "established is one principal's and one tool's", _any_sender, "sent_with_another_tool"
+            "established is one principal's and one tool's",
+            put(
+                _of_anybody,
+                *(f"guard.provenance.{one}:established_mark" for one in ("established", "lookups")),
+            ),
+            "sent_with_another_tool",
         ),
         Switch(
             "what was not sent establishes nobody",
@@ -673,13 +616,24 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         ),
     ),
     "memory_gate": (
-        Switch("what is released was read", _unread, "read "),
+        Switch(
+            "what is released was read",
+            every(
+                put(_nothing, "guard.pipeline.declarations:DeclarationHandler.note"),
+                yes(f"{INTAKE}is_receipt"),
+            ),
+            "read ",
+        ),
         Switch(
             "the candidate is the whole request",
             gives([], "guard.memory.candidate:further_texts", "guard.core.calls:further_texts"),
             "in ",
         ),
-        Switch("nothing is cut out of a prompt", _in_pieces, "cut out of"),
+        Switch(
+            "nothing is cut out of a prompt",
+            around("guard.provenance.prompts:sentences_said", _in_pieces),
+            "cut out of",
+        ),
         Switch(
             "a text is judged in every reading",
             put(lambda texts: texts, "guard.memory.gate:_readings"),
@@ -704,8 +658,16 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         Switch("a grant is for one request", _unbind("context"), "header"),
         Switch("a grant is under one policy", _unbind("policy"), "policy"),
         Switch("a grant is for a tool as it was", _granting(_any_definition), "described as"),
-        Switch("a grant ends", _endless, "later"),
-        Switch("a grant is used once", _put_back, "twice"),
+        Switch(
+            "a grant ends",
+            every(_granting(_at_no_time), put(_lasting, "guard.provenance.label_sets:grant")),
+            "later",
+        ),
+        Switch(
+            "a grant is used once",
+            around("guard.store.store:RedisSessionStore.attempt", _put_back),
+            "twice",
+        ),
     ),
     "roles": (
         Switch("every call is searched", gives((), f"{CLASSIFICATION}channels_in")),
@@ -713,7 +675,15 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             "what reaches somebody outside is a send",
             property_of(lambda _: False, "guard.core.calls:TracedCall.is_egress"),
         ),
-        Switch("ignored arguments are looked at", _sharing_unlooked, " in permission"),
+        Switch(
+            "ignored arguments are looked at",
+            # A share that nobody requested is asked about as well.
+            every(
+                gives((), f"{CLASSIFICATION}receivers_in"),
+                gives(None, f"{RULES}tool:ActionRule.judge"),
+            ),
+            " in permission",
+        ),
         Switch("statements of SQL that reach out count", _in_both("statements_in", ()), "SQL:"),
         Switch(
             "unknown functions of SQL count",
@@ -731,18 +701,22 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             gives((), f"{CLASSIFICATION}loaded_in"),
             "picture:",
         ),
-        Switch("everybody is a receiver", _to_everybody, "opened:"),
+        Switch(
+            "everybody is a receiver",
+            no(f"{CLASSIFICATION}opened_to_everybody", f"{CLASSIFICATION}opens"),
+            "opened:",
+        ),
         Switch(
             "an argument's name makes it stricter", gives((), f"{CLASSIFICATION}named_in"), "named:"
         ),
-        Switch(
-            "who is told of what is saved receives it",
-            no(f"{CLASSIFICATION}tells"),
-            "told:",
-        ),
+        Switch("who is told of what is saved receives it", no(f"{CLASSIFICATION}tells"), "told:"),
         Switch("a draft that is sent is a send", no(f"{CLASSIFICATION}sends"), "sent:"),
         Switch("what is handed over has a receiver", _in_both("hands_over", None), "handed:"),
-        Switch("links beyond a bound may be tainted", _unbound, "link:"),
+        Switch(
+            "links beyond a bound may be tainted",
+            around(f"{RULES}provenance:ProvenanceRule._about", _unbound),
+            "link:",
+        ),
     ),
     "quiet_receivers": (
         Switch(
@@ -765,24 +739,21 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         Switch("a link that is previewed is a receiver", gives((), f"{CLASSIFICATION}linked_in")),
     ),
     "unjudged_bytes": (
-        Switch(
-            "messages have closed grammars", gives(None, "guard.protocols.mcp.mcp:unjudged_part")
-        ),
+        Switch("messages have closed grammars", gives(None, f"{MCP}unjudged_part")),
         Switch(
             "cursors and states were issued",
             yes("guard.pipeline.exchange:IssuedTokens.holds"),
             " cursor",
         ),
+        Switch("a listener has one endpoint", yes(f"{MCP}McpProtocol.is_endpoint"), "customer"),
+        Switch("a result answers an open request", put(None, f"{MCP}McpProtocol.answers_by_id")),
         Switch(
-            "a listener has one endpoint",
-            yes("guard.protocols.mcp.mcp:McpProtocol.is_endpoint"),
-            "customer",
+            "what is released is labelled",
+            every(
+                gives((), "guard.protocols.mcp.declarations:_other_texts"),
+                no(f"{RESPONSE}ResponseHandler._is_awaited"),
+            ),
         ),
-        Switch(
-            "a result answers an open request",
-            put(None, "guard.protocols.mcp.mcp:McpProtocol.answers_by_id"),
-        ),
-        Switch("what is released is labelled", _unlabelled),
         Switch(
             "what a provider fetches is a call",
             gives([], "guard.protocols.llm.apis:fetched"),
@@ -793,12 +764,10 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             gives([], "guard.protocols.llm.model_requests:ModelApi.others"),
             "option:",
         ),
-        Switch(
-            "where a head leads is labelled", put((), "guard.pipeline.response:LEADING"), "led:"
-        ),
+        Switch("where a head leads is labelled", put((), f"{RESPONSE}LEADING"), "led:"),
         Switch(
             "what an event says beside its data is labelled",
-            gives("", "guard.pipeline.response:text_beside"),
+            gives("", f"{RESPONSE}text_beside"),
             "in an event:",
         ),
         Switch(
@@ -806,11 +775,11 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
             no("guard.protocols.mcp.grammar:is_mailbox"),
             "program:",
         ),
-        Switch("an answer has its question", _all_asked, "unasked:"),
         Switch(
-            "answers to a server are sends",
-            put(frozenset(), "guard.provenance.tracing:ANSWERS"),
-            "answer: memory",
+            "an answer has its question", around(f"{MCP}McpProtocol.parse", _all_asked), "unasked:"
+        ),
+        Switch(
+            "answers to a server are sends", put(frozenset(), f"{TRACING}ANSWERS"), "answer: memory"
         ),
     ),
     "header_controls": (
@@ -833,7 +802,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
                         *("x-http-method-override", "x-method-override"),
                     }
                 ),
-                "guard.protocols.mcp.mcp:OVERRIDING",
+                f"{MCP}OVERRIDING",
             ),
             "target:",
         ),
@@ -870,7 +839,14 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         Switch(
             "a mapping says all that a tool is told", _silent("tool:UndeclaredRule"), "besides: "
         ),
-        Switch("each says who receives", _anybody_receives, "shipped: "),
+        Switch(
+            "each says who receives",
+            every(
+                _silent("tool:DestinationRule"),
+                put(_receiving_anybody, f"{RULES}provenance:ProvenanceRule._about"),
+            ),
+            "shipped: ",
+        ),
         Switch("provenance decides", _silent("provenance:ProvenanceRule")),
         Switch(
             "a browser opens what was named", _silent("provenance:ProvenanceRule"), "a browser:"

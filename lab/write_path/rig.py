@@ -17,7 +17,7 @@ from guard.processes.loopback import Child, free_port
 from guard.settings import Settings
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.embedded import EmbeddedRedis
-from lab.wire import Wire, write_credentials
+from lab.wire import Wire, credentials, secret_of
 from lab.write_path.store import VectorMemory
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from guard.core.model import Json
 
 POLICY: Final = Path(__file__).with_name("gate.yaml")
+FRONT_END: Final = "bench"
 PRINCIPALS: Final = tuple(f"agent{number}" for number in range(1200))
 """Agents the guards know; each trial is one of them, so that no trial lowers another's trust."""
 
@@ -53,17 +54,16 @@ class Rig(loopback.Rig):
     def __init__(self, agents: Iterable[str] = PRINCIPALS) -> None:
         super().__init__()
         self._redis = EmbeddedRedis()
-        self._secrets = {name: secrets.token_hex(16) for name in agents}
-        self._fresh = iter(self._secrets)
-        self._front_end = secrets.token_hex(16)
+        self._agents = tuple(agents)
+        self._fresh = iter(self._agents)
         self._admin_ports: dict[str, int] = {}
         self.wires: dict[str, Wire] = {}
         """Calls through each guard, by its name."""
         self.guards: dict[str, Child] = {}
 
     def __enter__(self) -> Self:
-        write_credentials(self.directory / "agents.toml", self._secrets)
-        write_credentials(self.directory / "front_ends.toml", {"bench": self._front_end})
+        credentials(self.directory, *self._agents)
+        credentials(self.directory, FRONT_END, file="front_ends.toml")
         (self.directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
         self._redis.start()
         self.redis = self._redis.url
@@ -98,7 +98,7 @@ class Rig(loopback.Rig):
         httpx.post(
             f"http://127.0.0.1:{self._admin_ports[guard]}/v1/prompts",
             json={"principal": agent.name, "session": agent.session, "text": text},
-            headers={"authorization": f"Bearer {self._front_end}"},
+            headers={"authorization": f"Bearer {secret_of(FRONT_END)}"},
             timeout=30,
             trust_env=False,
         ).raise_for_status()
@@ -129,8 +129,8 @@ class Rig(loopback.Rig):
         listen = port or free_port()
         place = self.directory / f"{name}-{secrets.token_hex(4)}"
         place.mkdir()
-        credentials = place / "write.toml"
-        credentials.write_text(
+        write_credentials = place / "write.toml"
+        write_credentials.write_text(
             f'["127.0.0.1:{listen}"]\nheader = "authorization"\nprefix = "Bearer "\n'
             f'secret_file = "{self.directory / "secret"}"\n',
             encoding="utf-8",
@@ -144,7 +144,7 @@ class Rig(loopback.Rig):
             label_key=self.directory / "label.key",
             audit=place / "audit.jsonl",
             credentials=self.directory / "agents.toml",
-            write_credentials=credentials,
+            write_credentials=write_credentials,
             state_timeout=2.0,
             owner=owner,
         )
@@ -156,7 +156,7 @@ class Rig(loopback.Rig):
             worker.process.stdin.write(settings.model_dump_json().encode() + b"\n")
             worker.process.stdin.close()
         worker.wait_ready()
-        self.wires[name] = Wire(listen, self._secrets)
+        self.wires[name] = Wire(listen)
         return place / "audit.jsonl"
 
     def variant(self, name: str, policy: str) -> Path:

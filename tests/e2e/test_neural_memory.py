@@ -4,7 +4,6 @@ It speaks MCP by HTTP and needs no model.  A process of it writes one brain and 
 Its tools are listed first: a memory vouches for nothing at a server that has listed none.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from guard.processes.loopback import Rig, free_port
 from guard.store.embedded import EmbeddedRedis
 from lab.selection.live import AGENTS, iban, import_accounts
-from lab.wire import Wire
+from lab.wire import Wire, credentials
 
 HERE = Path(__file__).parents[1] / "neural_memory"
 PROGRAM = HERE / ".venv/bin/nmem-mcp"
@@ -41,10 +40,6 @@ class Agents:
     """Agents with credentials, a memory of two brains and a bank, each behind a listener."""
 
     def __init__(self, rig, redis, policy_text):
-        secrets = {one: f"{one}-{hashlib.sha256(one.encode()).hexdigest()}" for one in AGENTS}
-        credentials = rig.directory / "agents.toml"
-        lines = [f'{a} = "{hashlib.sha256(s.encode()).hexdigest()}"\n' for a, s in secrets.items()]
-        credentials.write_text("".join(lines), "utf-8")
         apart = brain(rig, "shared-untrusted")
         servers = brain(rig, "shared"), rig.server("lab.selection.server")
         ports = [free_port() for _ in servers]
@@ -55,12 +50,12 @@ class Agents:
             for port, upstream in zip(ports, servers, strict=True)
             for word in ("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}")
         ]
-        options = ("--redis", redis.url, "--credentials", str(credentials))
+        options = ("--redis", redis.url, *credentials(rig.directory, *AGENTS))
         rig.begin_guard("--policy", str(policy), *listeners, *options).wait_ready()
         import_accounts(rig, redis.url, "memory", (RIGHT, RIVAL))
-        self.shared, self.bank = (Wire(port, secrets) for port in ports)
+        self.shared, self.bank = (Wire(port) for port in ports)
         # Strangers write into a brain of their own, by a process that no agent's guard is before.
-        self.strangers = Wire(apart, secrets)
+        self.strangers = Wire(apart)
         self.audit = rig.audit
         for wire in (self.shared, self.bank):
             wire.list_tools("curator", "c")

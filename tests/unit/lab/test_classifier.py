@@ -135,4 +135,4 @@ def test_the_evaluation_prints_every_id_and_refuses_one_class(tmp_path, monkeypa
 
     write_traces(traces, [run(n, success=True) for n in range(9)])
     with pytest.raises(InputError, match="one class"):
-        eval_classifier(load_dataset([traces]), Labelling.SUCCESS, {})
+        eval_classifier(load_dataset([traces]), Labelling.SUCCESS)

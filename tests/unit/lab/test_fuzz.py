@@ -3,16 +3,17 @@
 import pytest
 
 from guard.core.errors import MessageError
-from lab.fuzz import SHOWN, fuzz
-from lab.fuzz_inputs import Mutator
-from lab.fuzz_targets import (
+from lab.fuzz import (
+    SHOWN,
     TARGETS,
     DisagreementError,
     Target,
+    fuzz,
     run_json,
     run_sse,
     run_url,
 )
+from lab.fuzz_inputs import Mutator
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -41,7 +42,7 @@ def test_a_crash_and_a_disagreement_are_failures(error):
 
 def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
     """The oracle is the SDK: blind the guard, and the very first plain call is a disagreement."""
-    monkeypatch.setattr("lab.fuzz_targets._guard_calls", lambda body: ())
+    monkeypatch.setattr("lab.fuzz._guard_calls", lambda body: ())
 
     assert fuzz(TARGETS["mcp"], 200, 1).failures
 
@@ -56,7 +57,7 @@ def test_a_parser_that_lets_a_call_through_unseen_is_found(monkeypatch):
 )
 def test_another_reading_is_found(monkeypatch, name, data, run):
     """Each target compares, and does not only run."""
-    monkeypatch.setattr(f"lab.fuzz_targets.{name}", lambda *_, **__: ("other", "other"))
+    monkeypatch.setattr(f"lab.fuzz.{name}", lambda *_, **__: ("other", "other"))
 
     with pytest.raises(DisagreementError):
         run(data)

@@ -3,9 +3,8 @@
 import pytest
 
 from lab import fuzz_peps
-from lab.fuzz import fuzz
+from lab.fuzz import TARGETS, fuzz
 from lab.fuzz_peps import disagreement, read_lean, read_mitmproxy
-from lab.fuzz_targets import TARGETS
 
 HONEST = (
     b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"

@@ -78,12 +78,9 @@ def test_values_of_other_sentences_and_foreign_text_are_excluded(language):
 def test_each_exclusion_is_needed(switch):
     """Without it the reader attests values of its sort."""
     prompts = [one for one in DISHONEST if f"{one.sort}:".startswith(switch.among)]
-    patch = Patch()
-    switch.off(patch)
-    try:
+    with Patch() as patch:
+        switch.off(patch)
         attested = sum(map(mention.is_attested, prompts))
-    finally:
-        patch.undo()
 
     assert attested > 0.3 * len(prompts)
 

@@ -189,7 +189,7 @@ async def test_no_attempt_gets_through_after_an_answer(served):
     """Every attempt of the generator is asked about, in a session that read untrusted text."""
     await served.answered("add_note", CALL, Cover.KINDS)
     tried = 0
-    for one in attempts(NOTE, CALL):
+    for one in attempts(NOTE["name"], CALL):
         agent = served.world.agent(one.principal, f"x{tried}", OTHER if one.elsewhere else TOOLS)
         await agent.call("read_inbox", {})
         assert (await agent.call(one.tool or "add_note", one.arguments)).verdict == "ask", one.title

@@ -25,11 +25,13 @@ from guard.replay.policy_tests import CaseEntry, Coverage, Suite, run_suite
 from guard.replay.run import Replay, fresh_store
 from guard.replay.traces import read_traces
 from guard.values.canonical import read_destinations
-from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign
+from lab.generate import scenes
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACES = ROOT.parent / "shared/data/traces"
 RECORDED = ("leong_dev.jsonl.gz", "agentdojo_dev.jsonl.gz", "benign_memory_dev.jsonl")
+GENERATED = {"evasions": 12, "hard_negatives": 20, "hippo_attacks": 6, "hippo_benign": 20}
+"""Runs of each kind that are generated, by family."""
 SAMPLE = 3
 """Runs of each source."""
 POLICIES = {
@@ -198,14 +200,8 @@ def outcome(verdict, traced):
 
 def runs_of(name):
     """Return the runs of one source, a sample of them."""
-    generators = {
-        "evasions": evasions,
-        "hard_negatives": hard_negatives,
-        "hippo_attacks": hippo_attacks,
-        "hippo_benign": hippo_benign,
-    }
-    if name in generators:
-        every = list(generators[name]())
+    if name in GENERATED:
+        every = list(scenes.runs_of(name, "0", GENERATED[name]))
         return every[:: max(1, len(every) // SAMPLE)]
     if not (TRACES / name).is_file():
         pytest.skip(f"the recorded runs `{name}` are absent")
@@ -218,7 +214,7 @@ def detectors_of_live():
     return tuple(shipped_detectors(None))
 
 
-SOURCES = (*RECORDED, "evasions", "hard_negatives", "hippo_attacks", "hippo_benign")
+SOURCES = (*RECORDED, *GENERATED)
 
 
 @pytest.mark.parametrize("source", SOURCES)

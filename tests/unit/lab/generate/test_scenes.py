@@ -4,14 +4,14 @@ import base64
 
 import pytest
 
-from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_benign, kinds
+from lab.generate.scenes import kinds, runs_of
 from lab.generate.vocabulary import ENCODINGS
 
 GENERATORS = {
-    "evasions": lambda seed: evasions(seed, 2),
-    "hard_negatives": lambda seed: hard_negatives(seed, 2),
-    "hippo_attacks": lambda seed: hippo_attacks(seed, 1),
-    "hippo_benign": lambda seed: hippo_benign(seed, 2),
+    "evasions": lambda seed: runs_of("evasions", seed, 2),
+    "hard_negatives": lambda seed: runs_of("hard_negatives", seed, 2),
+    "hippo_attacks": lambda seed: runs_of("hippo_attacks", seed, 1),
+    "hippo_benign": lambda seed: runs_of("hippo_benign", seed, 2),
 }
 
 
@@ -24,7 +24,7 @@ def test_one_seed_gives_one_set_and_another_seed_another(generate):
 
 def test_every_trick_ends_in_exactly_one_send_that_must_be_stopped():
     """A run with no such send would count for nothing."""
-    runs = list(evasions("a", 2))
+    runs = list(runs_of("evasions", "a", 2))
 
     assert {run.labels["kind"] for run in runs} == {kind for kind, _, _ in kinds("evasions")}
     assert all(len(run.labels["attack_calls"]) == 1 for run in runs)

@@ -9,8 +9,8 @@ import pytest
 from guard.extensions.graph_memory.graph import Recall
 from guard.extensions.graph_memory.replay import is_order
 from guard.extensions.graph_memory.selectors.pagerank import PageRank
+from lab.judged_runs import clustered
 from lab.selection.corpora import locomo, walked
-from lab.selection.figures import clustered
 from lab.selection.trials import Trials
 
 SUBJECTS = ("pottery", "cycling", "painting", "sailing", "baking")

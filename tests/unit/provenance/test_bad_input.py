@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
 from guard.pipeline.classification import classify
-from guard.provenance.intake import metered_writes, result_writes
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
 from guard.values.finding import find_values
 from tests.unit.provenance.agents import rung
@@ -86,21 +84,14 @@ def test_a_value_that_is_repeated_takes_no_room_from_others():
     assert "handle:evil-channel" in found.plain
 
 
-@settings(max_examples=30)
-@given(st.text(max_size=120))
-def test_any_text_is_looked_through(text):
-    """No text raises, and what is in clear is not called disguised as well."""
+@settings(max_examples=60)
+@given(st.text(max_size=200))
+def test_any_text_is_looked_through_and_taken_apart_or_left_whole(text):
+    """No text raises, what is in clear is not called disguised, and no structure is one leaf."""
     found = find_values(text)
     assert not set(found.plain) & set(found.disguised)
-
-
-@settings(max_examples=30)
-@given(st.text(max_size=200))
-def test_any_text_is_taken_apart_or_left_whole(text):
-    """No text raises, and a text that is no structure is one leaf."""
     document = parsed(text, every_format=True)
-    assert isinstance(document, str | list | dict)
-    assert document == text or not isinstance(document, str)
+    assert isinstance(document, list | dict) or document == text
 
 
 JSON = st.recursive(
@@ -118,34 +109,13 @@ def test_no_text_of_a_structure_is_lost(value):
     def strings(item):
         if isinstance(item, str):
             return {item}
-        if isinstance(item, list):
-            return set().union(*map(strings, item))
-        return set().union(*map(strings, item.values())) if isinstance(item, dict) else set()
+        inner = item.values() if isinstance(item, dict) else item
+        return set().union(*map(strings, inner)) if isinstance(item, dict | list) else set()
 
     roots = roots_of({"content": [{"type": "text", "text": json.dumps(value)}]})
     leaves = {leaf.text for r in roots for leaf in leaves_of(r, None, Integrity.UNTRUSTED)}
     whole = {json.dumps(value)}
     assert strings(value) <= leaves or leaves == whole
-
-
-async def test_a_large_result_is_labelled_beside_the_calls_of_others(agent, monkeypatch):
-    """In a thread, and complete before it is released; a small one costs no thread."""
-    threads = []
-
-    def noted(writes):
-        def read(*result):
-            threads.append(threading.current_thread() is threading.main_thread())
-            return writes(*result)
-
-        return read
-
-    monkeypatch.setattr("guard.pipeline.result_judge.metered_writes", noted(metered_writes))
-    monkeypatch.setattr("guard.pipeline.result_judge.result_writes", noted(result_writes))
-    await agent.call("read", {}, [f"user{n}@many.test" for n in range(50_000)] + [ATTACKER])
-    await agent.call("read", {}, f"write to {ATTACKER}")
-
-    assert threads == [False, True]
-    assert rung(await agent.send(ATTACKER)) == "tainted"
 
 
 HALVES = st.lists(st.sampled_from(["\ud800", "\udfff", "x", " ", "\n", "A" * 40]), max_size=6)

@@ -22,6 +22,7 @@ DAY = 86_400
 LIFETIME = 90 * DAY
 NOW = 1_700_000_000
 
+SEEN = StoreIdentity(ONE, NOW - DAY, NOW + DAY, 5)
 births = st.builds(
     StoreIdentity,
     id=st.sampled_from([ONE, TWO]),
@@ -38,20 +39,11 @@ def after(found, noted):
     return judge_identity(found, noted, StoreIdentity(FRESH, NOW), LIFETIME)
 
 
-def test_a_new_deployment_has_lost_nothing():
-    """No record and no memory of one."""
-    assert after(Loss.EMPTY, None) == (StoreIdentity(FRESH, NOW), Loss.NONE)
-
-
-def test_the_remembered_store_is_as_complete_as_its_record_says():
-    """Only the serial grows; a loss that was noted before stays noted."""
-    seen = StoreIdentity(ONE, NOW - DAY, NOW + DAY, 5)
-    assert after(seen, LastSeen(ONE, 5)) == (replace(seen, serial=6), Loss.NONE)
-
-
 @pytest.mark.parametrize(
     ("state", "noted", "loss"),
     [
+        (Loss.EMPTY, None, Loss.NONE),
+        (SEEN, LastSeen(ONE, 5), Loss.NONE),
         (Loss.EMPTY, LastSeen(ONE, 3), Loss.EMPTY),
         (Loss.ALTERED, LastSeen(ONE, 3), Loss.ALTERED),
         (Loss.ALTERED, None, Loss.ALTERED),
@@ -61,11 +53,14 @@ def test_the_remembered_store_is_as_complete_as_its_record_says():
     ],
 )
 def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
-    """And labels count as incomplete for as long as a lost one would have lived."""
+    """Labels count as incomplete as long as a lost one had lived; else only the serial grows."""
     written, what = after(state, noted)
     assert what is loss
-    assert written.incomplete_until == NOW + LIFETIME
-    assert written.serial > (noted.serial if noted else 0)
+    if loss is Loss.NONE:
+        assert written in {StoreIdentity(FRESH, NOW), replace(SEEN, serial=6)}
+    else:
+        assert written.incomplete_until == NOW + LIFETIME
+        assert written.serial > (noted.serial if noted else 0)
 
 
 @given(found, memories)

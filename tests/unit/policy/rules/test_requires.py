@@ -9,11 +9,6 @@ from guard.core.labels import Attestation, Rung
 from guard.policy.rules.base import PolicyOutline
 
 
-def test_a_rule_without_a_demand_is_a_problem(rule):
-    """An empty demand makes no sense."""
-    assert list(rule("requires").problems(PolicyOutline(())))
-
-
 def on(built, *rungs, guarded=()):
     """Return the situation with its destinations, and guarded values, on these rungs."""
 
@@ -61,3 +56,4 @@ def test_an_integrity_that_demands_nothing_or_does_not_exist_is_refused(rule, va
     """Everything is at least untrusted."""
     with pytest.raises(ValidationError):
         rule("requires", integrity=value)
+    assert list(rule("requires").problems(PolicyOutline(())))

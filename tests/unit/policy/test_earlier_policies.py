@@ -47,14 +47,12 @@ rules:
 """
 
 
-def test_every_earlier_policy_is_here():
-    """A file without a digest would be checked by nothing."""
-    assert {path.name for path in EARLIER.iterdir()} == {*DIGESTS, "strict.yaml"}
+NAMES = sorted(path.name for path in EARLIER.iterdir() if path.stem != "strict")
 
 
-@pytest.mark.parametrize("name", DIGESTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
-    """Old spellings are accepted and mean what they meant."""
+    """Old spellings are accepted and mean what they meant; the new one of a status is the same."""
     assert load_policies([EARLIER / name]).digest == DIGESTS[name]
 
 

@@ -53,33 +53,18 @@ def test_several_files_make_one_policy(load):
     assert [m.declared.line for m in policy.tools] == [5, 7]
     assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
     assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
-    standings = [
-        policy.status_of(Destination("mail", f"{name}@{host}", host))
-        for name, host in [
-            ("bob", "example.com"),
-            ("alice", "partner.example"),
-            ("bob", "partner.example"),
-            ("bob", "evil.example"),
-        ]
-    ]
-    assert standings == [
-        DestinationStatus.INTERNAL,
-        DestinationStatus.ALLOWED,
-        DestinationStatus.EXTERNAL,
-        DestinationStatus.DENIED,
-    ]
-
-
-def test_a_mapping_compiles_to_what_it_says(load):
-    """Role, paths and the label of results, which is untrusted unless declared."""
-    policy = load(BASE, MORE)
     send, recall = policy.mapping("mail_send"), policy.mapping("kv_get")
-
     assert (send.role, send.source) == (Role.SEND, Integrity.UNTRUSTED)
     assert list(send.destinations[0].find({"to": "x"})) == [("$['to']", "x")]
     assert (recall.role, recall.source) == (Role.RECALL, Integrity.TRUSTED)
-    assert policy.mapping("kv_get_all") is None
-    assert policy.mapping("Mail_send") is None
+    assert policy.mapping("kv_get_all") is policy.mapping("Mail_send") is None
+    for name, host, status in (
+        ("bob", "example.com", DestinationStatus.INTERNAL),
+        ("alice", "partner.example", DestinationStatus.ALLOWED),
+        ("bob", "partner.example", DestinationStatus.EXTERNAL),
+        ("bob", "evil.example", DestinationStatus.DENIED),
+    ):
+        assert policy.status_of(Destination("mail", f"{name}@{host}", host)) is status
 
 
 def test_the_digest_follows_the_meaning(load):
@@ -183,12 +168,16 @@ rules:
 """
     )
 
-    assert policy.mapping("search", "127.0.0.1:9001", "x.test/mcp").role is Role.RECALL
-    assert policy.mapping("search", "127.0.0.1:9002", "x.test/mcp").role is Role.RETRIEVE
-    assert policy.mapping("search").role is Role.RETRIEVE
-    assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
-    assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
-    assert policy.mapping("read") is None
+    for tool, listener, upstream, expected in (
+        ("search", "127.0.0.1:9001", "x.test/mcp", "mail recall"),
+        ("search", "127.0.0.1:9002", "x.test/mcp", " retrieve"),
+        ("search", "", "", " retrieve"),
+        ("read", "127.0.0.1:9002", "files.test/mcp", "files retrieve"),
+        ("read", "127.0.0.1:9002", "files.test/other", None),
+        ("read", "", "", None),
+    ):
+        found = policy.mapping(tool, listener, upstream)
+        assert (found and f"{found.server} {found.role.value}") == expected
 
 
 def test_egress_is_closed_where_nothing_is_said_and_united_over_files(load):
@@ -198,12 +187,12 @@ def test_egress_is_closed_where_nothing_is_said_and_united_over_files(load):
         BASE + "egress: {ports: [443], private: [db.internal]}\n",
         name + "egress: {ports: [8443], passthrough: ['*.pinned.example']}\n",
     ).egress
-    private, pinned, bare = (
-        Destination("host", host, host)
-        for host in ("db.internal", "a.pinned.example", "pinned.example")
-    )
+    hosts = [
+        Destination("host", f"{one}.example", f"{one}.example") for one in ("pinned", "a.pinned")
+    ]
+    private = Destination("host", "db.internal", "db.internal")
 
     assert (closed.ports, united.ports) == ({80, 443}, {443, 8443})
-    assert not any((closed.may_be_private(private), closed.passes_through(pinned)))
-    assert united.may_be_private(private)
-    assert (united.passes_through(pinned), united.passes_through(bare)) == (True, False)
+    assert [one.may_be_private(private) for one in (closed, united)] == [False, True]
+    assert not any(map(closed.passes_through, hosts))
+    assert [*map(united.passes_through, hosts)] == [False, True]

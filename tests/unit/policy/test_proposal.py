@@ -140,6 +140,8 @@ def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(load, na
         ProposedServer("known", "stdio:known", "uvx mcp-server-qdrant", profiles=profiles),
     ]
     policy = load(policy_text("mine", "corp.example", servers))
+    reads = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
+    assert load(policy_text("mine", "corp.example", reads)).memory is None
 
     call = ToolCall("c", Identity("p", "s"), name, {"value": "v"}, "mcp", 0.0, upstream=WHERE)
     found = classify(policy, call, Claim.LISTED)
@@ -149,9 +151,3 @@ def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(load, na
     assert policy.memory.read("recall_memories").store == "tools"
     # The matrix of a profile stays in force where there is one.
     assert policy.memory.is_default is not with_profile
-
-
-def test_servers_without_memories_get_no_gate(load):
-    """Nothing there is a write."""
-    servers = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
-    assert load(policy_text("mine", "corp.example", servers)).memory is None

@@ -40,11 +40,3 @@ def test_a_rotated_key_opens_what_the_former_one_sealed():
     seal.rotate((new,))
     assert seal.opened(area, b"f", sealed) is seal.deciphered(area, b"f", secret) is None
     assert seal.opened_all(area, b"f", [sealed]) == [None]
-
-
-def test_values_that_fold_to_one_have_one_fingerprint():
-    """For the seal of the policy that folds them, and its copies."""
-    seal = Seal(KEY)
-    folding = pickle.loads(pickle.dumps(seal.folding(str.lower)))
-    assert folding.fingerprint("A") == seal.fingerprint("a") != seal.fingerprint("A")
-    assert seal.folding(None) is seal

@@ -76,10 +76,3 @@ def test_a_handle_in_letters_that_look_alike_is_another():
 def test_a_sentence_ends_behind_a_name(text, name):
     """A full stop, or emphasis, is no part of a repository's name."""
     assert f"handle:{name}" in values.find_values(text.format(name)).plain
-
-
-@pytest.mark.parametrize("text", ["to=first.last@partner.test", "x?mail=ann@partner.test&y=1"])
-def test_a_name_before_an_equals_sign_is_no_part_of_an_address(text):
-    """Of a text in which the address is one of several things."""
-    found = [one.canonical for one in values.find_destinations(f"see {text}")]
-    assert found == [text.partition("=")[2].partition("&")[0]]

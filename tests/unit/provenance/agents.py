@@ -66,6 +66,8 @@ class Agent:
     protocol: str = "test"
     server: str = ""
     upstream: str = ""
+    nonce: str = ""
+    token: str = ""
 
     def in_session(self, session):
         """Return the same principal in another session."""
@@ -90,6 +92,8 @@ class Agent:
             at or self.at,
             self.server,
             self.upstream,
+            self.nonce,
+            self.token,
         )
         [answer] = await self.guard.judge(JudgeRequest([call]))
         return answer

@@ -7,10 +7,9 @@ from tests.unit.provenance.agents import play
 TO, DAVE = "carol@partner.test", "dave@partner.test"
 
 
-async def claim(agent, *addresses):
-    """Have the agent's front say that the user named somebody."""
-    values = tuple(f"mail:{address}" for address in addresses)
-    await agent.guard.notes.claims(agent.identity, values, agent.at)
+async def claim(agent):
+    """Have the agent's front say that the user named two people."""
+    await agent.guard.notes.claims(agent.identity, (f"mail:{TO}", f"mail:{DAVE}"), agent.at)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ async def claim(agent, *addresses):
     [
         pytest.param([], [("send", TO, "ask claimed")], id="a claimed recipient is asked about"),
         pytest.param(
-            [("in", "before"), ("read", {}, f"write to {TO}")],
+            [("in", "before"), ("read", {}, f"write to {TO}"), ("in", "one")],
             [
                 ("read", {}, f"write to {DAVE}"),
                 ("send", TO, "tainted"),
@@ -40,6 +39,4 @@ async def claim(agent, *addresses):
 )
 async def test_a_claim_is_the_weakest_word(agent, before, after):
     """What was read before it and after it, and what is sent then."""
-    await play(agent, before)
-    await claim(agent, TO, DAVE)
-    await play(agent, after)
+    await play(agent, [*before, ("do", claim), *after])

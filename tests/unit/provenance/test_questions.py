@@ -26,7 +26,7 @@ NEVER_ASKED = frozenset(
 """Codes with words by rung or cause, or that withhold results."""
 
 
-def request(*codes, rung="tainted", channel="result", action="", role="send", why="", **more):
+def request(code, rung="tainted", channel="result", action="", role="send", why="", **more):
     """Return a request with one call."""
     receiver = AskedReceiver(
         "mail", "drop@evil.test", "external", rung, "untrusted_text", "$.to[0]",
@@ -34,19 +34,19 @@ def request(*codes, rung="tainted", channel="result", action="", role="send", wh
     )  # fmt: skip
     change = {"action": action, "rung": "unrequested", "why": why} if why else {}
     call = AskedCall(
-        "decision-1", "0123456789abcdef", "", "", "send_email", "mcp", codes, (receiver,),
+        "decision-1", "0123456789abcdef", "", "", "send_email", "mcp", (code,), (receiver,),
         '{"to": "drop@evil.test"}', role=role, action=action, change=change, **more,
     )  # fmt: skip
     return ApprovalRequest("default", "assistant", "s", "p", 0.0, 60.0, 60, (call,), errand=1.0)
 
 
-def assert_plain(question):
-    """Assert that every sentence is words."""
-    said = (question.sentence, question.reason, *question.also, question.private)
-    items = [part for one in question.items for part in (one.kind, one.reason)]
-    answers = [part for one in question.choices for part in (one.label, one.covers)]
-    for text in (*said, *items, *answers):
-        assert not CODE.search(text), text
+def assert_plain(**more):
+    """Assert that every sentence of a question is words."""
+    question = questioned([request(**more)])
+    said = [question.sentence, question.reason, *question.also, question.private]
+    said += [part for one in question.items for part in (one.kind, one.reason)]
+    said += [part for one in question.choices for part in (one.label, one.covers)]
+    assert not [text for text in said if CODE.search(text)]
     assert question.sentence.endswith(".")
     assert question.reason.endswith(".")
 
@@ -55,12 +55,11 @@ def assert_plain(question):
 def test_no_reason_code_is_in_a_question(code):
     """Every code of every rule type and of the guard itself, in every circumstance."""
     for rung, channel in product(("", *RUNGS), ("", *CHANNELS)):
-        assert_plain(questioned([request(code, rung=rung, channel=channel)]))
+        assert_plain(code=code, rung=rung, channel=channel)
     for action, why in product(NAMES, ("", *CAUSES)):
-        found = questioned([request(code, action=action, why=why, private=("read_inbox",))])
-        assert_plain(found)
+        assert_plain(code=code, action=action, why=why, private=("read_inbox",))
     for role in ROLES:
-        assert_plain(questioned([request(code, role=role.value)]))
+        assert_plain(code=code, role=role.value)
 
 
 def test_every_code_that_asks_and_every_action_has_words():

@@ -332,16 +332,3 @@ async def test_of_what_is_counted_the_first_and_the_last_are_held(store, count):
         assert numbered_in(seal, area, b"f", raw) == altered
         for junk in (b"-1", b"x", b"9" * 20, 7):
             assert numbered_in(seal, area, b"f", [junk, *raw[1:]]) == Entries(altered=1)
-
-
-async def test_what_is_counted_has_half_of_its_set(store):
-    """Fields that are there go on; one for which there is no room leaves nothing, and no error."""
-    area = LabelSet("y", ("t",), "", ttl=0, limit=2)
-    fields = [b"%02d" % number for number in range(LIST_LIMIT)]
-    identity = Identity("p", "s")
-    for _ in range(2):
-        writes = [LabelWrite(area, LabelWriteMode.NUMBER, ((one, b"entry"),)) for one in fields]
-        await store.note(identity, writes)
-    counts = await store.look_up(identity, LabelLookup(area, tuple(fields)))
-    room = LIST_LIMIT // 2 + 1
-    assert [*counts] == [b"2"] * room + [None] * (LIST_LIMIT - room)

@@ -99,9 +99,7 @@ async def served(world):
 async def test_an_answer_for_kinds_covers_another_text_and_nothing_else(served):
     """The text may differ; a switch, an id, an argument, a principal and a server may not."""
     await served.answered("add_note", CALL, Cover.KINDS)
-    assert (
-        await served.verdict("add_note", {**CALL, "body": "They arrive in the evening."}) == "allow"
-    )
+    assert await served.verdict("add_note", {**CALL, "body": "They arrive at six."}) == "allow"
     for changed in (
         {"pinned": True},
         {"page": "PAGE-13"},

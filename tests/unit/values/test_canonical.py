@@ -228,13 +228,14 @@ def test_a_url_that_reads_two_ways_is_malformed(text):
     assert "url" not in {d.kind for d in read_destinations(text)}
 
 
+FONT = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
+
+
 def test_a_short_number_behind_an_at_sign_is_no_second_destination():
     """As an address it is in 0.0.0.0/8; axes of a font have such numbers, mailboxes have not."""
-    font = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
-
-    assert read_url(font).kind == "url"
-    for host in ("evil.test", "16777217", "1.2", "0x7", "12.evil.test", "[1.2.3.4]"):
-        assert read_url(f"https://fonts.test/x,evil@{host}").kind == BAD
+    hosts = ("evil.test", "16777217", "1.2", "0x7", "12.evil.test", "[1.2.3.4]")
+    kinds = {read_url(f"https://fonts.test/x,evil@{host}").kind for host in hosts}
+    assert (read_url(FONT).kind, kinds) == ("url", {BAD})
 
 
 @pytest.mark.parametrize(
@@ -605,5 +606,5 @@ def test_dot_segments_are_found_in_every_decoding_of_a_path(layers, dots):
         path = path.replace("%", "%25")
     allowed = PatternSet.parse(["https://a.test/v1/"])
 
-    for url in (f"https://a.test/v1/{path}/x", f"https://a.test/v1/x/{path}"):
-        assert not allowed.matches(read_url(url))
+    for end in (f"{path}/x", f"x/{path}"):
+        assert not allowed.matches(read_url(f"https://a.test/v1/{end}"))

@@ -39,14 +39,13 @@ def values_in(text):
 
 def unfound(names):
     """Return the planted values that are not found under some codings."""
-    missed = []
-    if f"mail:{ADDRESS}" not in values_in(encoded(ADDRESS, names)):
-        missed.append(ADDRESS)
-    if not secrets_in({"body": f"see {encoded(SECRET, names)} now"})[0]:
-        missed.append(SECRET)
-    if not any(map(has_account, content_readings(f"see {encoded(ACCOUNT, names)}").texts)):
-        missed.append(ACCOUNT)
-    return missed
+    texts = content_readings(f"see {encoded(ACCOUNT, names)}").texts
+    found = {
+        ADDRESS: f"mail:{ADDRESS}" in values_in(encoded(ADDRESS, names)),
+        SECRET: bool(secrets_in({"body": f"see {encoded(SECRET, names)} now"})[0]),
+        ACCOUNT: any(map(has_account, texts)),
+    }
+    return [value for value, is_found in found.items() if not is_found]
 
 
 @pytest.mark.parametrize("outer", [None, *CODINGS])
@@ -178,9 +177,9 @@ def test_a_short_text_without_escapes_has_no_other_reading(text):
 
 def test_threads_unpack_zstd_at_the_same_time():
     """A decoder that threads shared would return the bytes of nobody, and hide what is in them."""
-    texts = [bytes([65 + number]) * 200_000 for number in range(4)]
-    packed = [zstandard.ZstdCompressor().compress(text) for text in texts]
+    texts = [bytes([65 + number]) * 200_000 for number in range(4)] * 200
+    packed = map(zstandard.ZstdCompressor().compress, texts)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(decoder._unpacked, packed * 200))
+        found = [*threads.map(decoder._unpacked, packed)]
 
-    assert found == [text[: decoder.SIZE] for text in texts] * 200
+    assert found == [text[: decoder.SIZE] for text in texts]

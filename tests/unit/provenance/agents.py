@@ -145,15 +145,6 @@ def rung(verdict):
     return evidence["rung"]
 
 
-def why(verdict):
-    """Return the evidence of the one provenance reason of the winning action."""
-    return next(
-        dict(r.evidence)
-        for r in verdict.reasons
-        if r.action is verdict.action and r.code.startswith("provenance_")
-    )
-
-
 def with_tools(tools):
     """Return the policy with further tools."""
     return POLICY.replace("rules:\n", f"{tools.strip(chr(10))}\nrules:\n", 1)

@@ -1,6 +1,5 @@
 """Large, binary, hostile and deeply nested results: bounded work, no crash, no higher label."""
 
-import base64
 import json
 
 import pytest
@@ -54,15 +53,6 @@ async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
     """A save of anything ends in a verdict, and its text attests nobody."""
     await agent.call("save", {"key": value, "value": {"deep": [value, ATTACKER]}}, "ok")
     assert rung(await agent.send(ATTACKER)) in {"unknown", "tainted"}
-
-
-@pytest.mark.parametrize("shown", [ATTACKER, base64.b64encode(ATTACKER.encode()).decode()])
-def test_a_text_is_looked_through_to_its_end(shown):
-    """However long: in clear, and in a coding."""
-    found = find_values("words of a page. " * 60_000 + shown)
-
-    assert f"mail:{ATTACKER}" in {**found.plain, **found.disguised}
-    assert not found.overflow
 
 
 @pytest.mark.parametrize(("words", "rung"), [(200_000, "tainted"), (300_000, "unknown")])

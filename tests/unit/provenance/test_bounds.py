@@ -116,11 +116,19 @@ async def test_what_is_declared_or_bounded_frees_nothing_else(agent, steps):
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "{}", '["x"]', '[{"store": "a"}]', '[{"store": "a", "value": 1}]'],
+    [
+        "{",
+        "{}",
+        '["x"]',
+        '[{"store": "a"}]',
+        '[{"store": "a", "value": 1}]',
+        '[{"store": "a", "value": "x", "label": "advisory", "for": "bank"}]',
+        '[{"store": "a", "value": "x", "label": "advisory", "for": [1]}]',
+    ],
 )
 def test_a_list_to_import_that_is_none_is_refused(text):
     """Nothing of it is stored."""
-    with pytest.raises(ValueError, match=r"json|list|write|label"):
+    with pytest.raises(ValueError, match=r"json|list|write|label|services in `for`"):
         read_items(text, None)
     [item] = read_items('[{"store": "a", "value": "b"}]', Integrity.TRUSTED)
     assert item.label is Integrity.TRUSTED

@@ -6,9 +6,8 @@ from guard.operations.approvals import Decided
 from guard.provenance import ladder
 from guard.provenance.approvals import Scope
 from guard.provenance.questions import Answer
-from guard.runtime.wiring import assemble
 from guard.values.folders import KIND, above
-from lab.trust.harness import OTHER, TOOLS, world_of
+from lab.trust.harness import OTHER, TOOLS
 
 POLICY = """
 version: 1
@@ -43,13 +42,6 @@ OTHER_CALLS = (
     {"listener": OTHER},
 )
 ESCAPES = [form.format(FOLDER, "/data/ann") for form in FORMS]
-
-
-@pytest.fixture
-async def world(world_redis):
-    """Give a world whose tools read and write files."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
 
 
 async def answered(world, tool, path, answer=Answer.DIRECTORY, scope=Scope.PRINCIPAL):

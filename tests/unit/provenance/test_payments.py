@@ -13,8 +13,6 @@ from guard.core.errors import GuardError
 from guard.operations.labels import unkept
 from guard.provenance import payments, tracing
 from guard.provenance.approvals import Grant, Scope
-from guard.runtime.wiring import assemble
-from lab.trust.harness import world_of
 
 POLICY = """
 version: 1
@@ -39,13 +37,6 @@ async def remembered(world, tool, arguments, limit=""):
     grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
     await world.operator.approve(asked.decision_id, now, grant)
     assert (await world.agent().call(tool, arguments)).forwarded
-
-
-@pytest.fixture
-async def world(world_redis):
-    """Give a world under the policy of these tests."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,6 @@ def test_an_import_names_the_services_of_its_handles(named, services):
     assert SEAL.read(writes[0].area, field, raw).services == services
 
 
-@pytest.mark.parametrize("named", ["bank", [1]])
-def test_services_of_an_import_are_a_list_of_names(named):
-    """Anything else is refused with the number of its item."""
-    item = {"store": "facts", "value": "x", "label": "advisory", "for": named}
-
-    with pytest.raises(ValueError, match=r"item 0: .*services in `for`"):
-        read_items(json.dumps([item]))
-
-
 def test_a_mapping_belongs_to_the_service_of_the_one_it_stands_before(policy_from):
     """So a file may correct one tool of a shipped policy, and a server needs no name twice."""
     policy = policy_from("""

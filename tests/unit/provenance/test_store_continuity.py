@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,6 @@ DAY = 86_400
 LIFETIME = 90 * DAY
 NOW = 1_700_000_000
 
-SEEN = StoreIdentity(ONE, NOW - DAY, NOW + DAY, 5)
 births = st.builds(
     StoreIdentity,
     id=st.sampled_from([ONE, TWO]),
@@ -39,30 +37,6 @@ def after(found, noted):
     return judge_identity(found, noted, StoreIdentity(FRESH, NOW), LIFETIME)
 
 
-@pytest.mark.parametrize(
-    ("state", "noted", "loss"),
-    [
-        (Loss.EMPTY, None, Loss.NONE),
-        (SEEN, LastSeen(ONE, 5), Loss.NONE),
-        (Loss.EMPTY, LastSeen(ONE, 3), Loss.EMPTY),
-        (Loss.ALTERED, LastSeen(ONE, 3), Loss.ALTERED),
-        (Loss.ALTERED, None, Loss.ALTERED),
-        (StoreIdentity(TWO, NOW, serial=9), LastSeen(ONE, 3), Loss.REPLACED),
-        (StoreIdentity(ONE, NOW, serial=2), LastSeen(ONE, 3), Loss.ROLLED_BACK),
-        (StoreIdentity(ONE, NOW, serial=2), LastSeen(b"", 0), Loss.REPLACED),
-    ],
-)
-def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
-    """Labels count as incomplete as long as a lost one had lived; else only the serial grows."""
-    written, what = after(state, noted)
-    assert what is loss
-    if loss is Loss.NONE:
-        assert written in {StoreIdentity(FRESH, NOW), replace(SEEN, serial=6)}
-    else:
-        assert written.incomplete_until == NOW + LIFETIME
-        assert written.serial > (noted.serial if noted else 0)
-
-
 @given(found, memories)
 def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, noted):
     """Everything else is incomplete for a whole lifetime, whatever the record claims."""
@@ -74,7 +48,11 @@ def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, no
         else (sound and state.id == noted.id and state.serial >= noted.serial)
     )
     assert (loss is Loss.NONE) == trusted
-    assert trusted or written.incomplete_until >= NOW + LIFETIME
+    if trusted and sound:
+        assert written == replace(state, serial=state.serial + 1)
+    elif not trusted:
+        assert written.incomplete_until >= NOW + LIFETIME
+        assert noted is None or not noted.id or written.serial > noted.serial
 
 
 @given(births, memories, memories)

@@ -8,9 +8,8 @@ from guard.core.errors import GuardError
 from guard.core.tool_answers import Cover
 from guard.provenance import tool_answers, tracing
 from guard.provenance.approvals import Grant, Scope
-from guard.runtime.wiring import assemble
 from lab.adopt.attempts import attempts
-from lab.trust.harness import OTHER, TOOLS, Answer, tool_result, world_of
+from lab.trust.harness import OTHER, TOOLS, Answer, tool_result
 
 POLICY = """
 version: 1
@@ -79,13 +78,6 @@ class Served:
     async def verdict(self, tool, arguments, *, principal="alice", listener=TOOLS):
         agent = self.world.agent(principal, f"s{self.world.number()}", listener)
         return (await agent.call(tool, arguments)).verdict
-
-
-@pytest.fixture
-async def world(world_redis):
-    """Give a world under the policy of these tests."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from guard.cli.running import shipped_detectors
 from guard.core.calls import Claim
 from guard.core.memory import MemoryClass
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, ToolCall
 from guard.pipeline.classification import classify
 from guard.policy.proposal import (
     ListedTool,
@@ -73,22 +73,6 @@ def test_no_name_no_schema_and_no_annotation_makes_an_allow(load):
 
     assert len(made) > 2000
     assert {policy.mapping(tool.name, upstream=WHERE) for tool in made} == {None}
-
-
-def test_receivers_are_told_from_text():
-    """Mail addresses, places and handles come first, whatever the tool's name says."""
-    found = [(one.suggested, one.destinations, one.body) for one in map(guess, TOOLS[:9])]
-
-    assert found[:4] == [
-        (Role.SEND, ("to", "cc"), ("subject", "body")),
-        (Role.SEND, ("channel_id",), ("text",)),
-        (Role.SEND, ("url",), ()),
-        (Role.SEND, ("recipients",), ("body",)),
-    ]
-    assert [role for role, *_ in found[4:]] == [
-        *(Role.RECALL, Role.LIST, Role.SAVE, Role.RETRIEVE),
-        None,
-    ]
 
 
 def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):

@@ -82,15 +82,12 @@ async def test_a_file_that_the_user_refuses_is_not_covered(world, tool, verb):
     await agent.prompt(f"Tidy up. Never {verb} {FOLDER}/b.md!")
     told = [await agent.call(tool, {"path": f"{FOLDER}/{name}"}) for name in ("b.md", "c.md")]
     assert [one.verdict for one in told] == ["ask", "allow"]
-
-
-async def test_a_directory_is_listed_and_revoked(world):
-    """The list names it; without it the next call is asked about."""
-    await answered(world, "read_file", FILE)
+    # The list names the directory; without it the next call is asked about.
     [one] = await world.operator.remembered(world.clock.now())
-    assert (one.kind, one.recipient, one.by, one.tool) == (KIND, FOLDER, "ann", "read_file")
+    assert one.kind.endswith(KIND)
+    assert (one.recipient, one.by, one.tool) == (FOLDER, "ann", tool)
     await world.operator.revoke_remembered(bytes.fromhex(one.mark))
-    assert await verdict(world, "read_file", f"{FOLDER}/b.md") == "ask"
+    assert await verdict(world, tool, f"{FOLDER}/c.md") == "ask"
 
 
 @pytest.mark.parametrize(

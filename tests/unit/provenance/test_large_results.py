@@ -5,14 +5,16 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from guard.core.calls import ToolResult
 from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, FINDINGS
 from guard.detectors.instruction_patterns import InstructionPatterns
 from guard.pipeline.detection import ContentScan
 from guard.pipeline.large_work import OtherProcesses
 from guard.provenance.intake import portable, result_writes
+from guard.provenance.seal import Seal
 from lab.pages import page
-from tests.guards import Counts
+from tests.guards import KEY, Counts
 from tests.unit.provenance.agents import play
 
 STRANGER = "drop.box7@collect-now.test"
@@ -50,25 +52,11 @@ async def test_a_large_result_is_read_aside_and_leaves_a_mark_where_that_fails(a
     "content", ["a.b@c.test", [{"id": "1", "from": "x@y.test"}], {"a": [LARGE]}]
 )
 @pytest.mark.parametrize("tool", ["read", "inbox", "calendar", "list_all", "hints", "directory"])
-async def test_what_is_read_elsewhere_is_what_would_be_read_here(
-    agent, guard, read_aside, tool, content
-):
+async def test_what_is_read_elsewhere_is_what_would_be_read_here(agent, tool, content):
     """A policy and a result lose nothing on the way that is read there."""
-    written = []
-    guard.results._processes = OtherProcesses()
-    before = guard.results._labels
-
-    def learn(result, known=None):
-        policy = guard.policy
-        written.append(result_writes(guard.results._seal, policy, result))
-        written.append(result_writes(guard.results._seal, *portable(policy, result)))
-        return before(result, known)
-
-    guard.results._labels = learn
-    await agent.call(tool, {"path": "b"}, content)
-
-    assert len(written) == 2
-    assert written[0] == written[1]
+    classified, _ = await agent.ask(tool, {"path": "b"})
+    result, seal, policy = ToolResult(classified, content, agent.at), Seal(KEY), agent.guard.policy
+    assert result_writes(seal, policy, result) == result_writes(seal, *portable(policy, result))
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -72,8 +72,7 @@ def test_a_redacted_question_has_no_text_of_the_call():
     """Neither recipient, object, excerpt nor arguments; the kinds remain."""
     one = request("provenance_tainted", action="share", object="salary.xlsx")
     text = str(redacted([one]).document())
-    for hidden in ("evil.test", "salary", "send it"):
-        assert hidden not in text
+    assert not [hidden for hidden in ("evil.test", "salary", "send it") if hidden in text]
     assert "an e-mail address" in text
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.errors import PolicyError
 from guard.core.memory import MemoryClass
 from guard.policy import load_policies
 from tests.guards import guard_on
@@ -102,26 +101,20 @@ async def test_a_memory_store_is_one_entry(store, policy_of):
     assert write.store == read.store == "notes"
 
 
-def _spelled_before(tools_store, writes_store, reads_store=""):
-    """Return a policy in the older spelling, with the store where it is given."""
-
-    def named(store):
-        return f", store: {store}" if store else ""
-
-    return f"""
+OLDER = """
 version: 1
 name: older
 tools:
-  - {{match: [write_note], role: save{named(tools_store)}}}
-  - {{match: [find_note], role: recall{named(tools_store)}}}
-{GATE}
+  - {match: [write_note], role: save TOOLS}
+  - {match: [find_note], role: recall TOOLS}
+GATE
   writes:
-    - {{match: [write_note], target: L3, fallback: L4{named(writes_store)}}}
+    - {match: [write_note], target: L3, fallback: L4 WRITES}
   reads:
-    - {{match: [find_note]{named(reads_store)}}}
+    - {match: [find_note]}
 rules:
-  - {{id: notes, type: tool, roles: [save, recall], mapped: true, effect: allow}}
-"""
+  - {id: notes, type: tool, roles: [save, recall], mapped: true, effect: allow}
+""".replace("GATE", GATE)
 
 
 @pytest.mark.parametrize(
@@ -129,21 +122,9 @@ rules:
 )
 async def test_the_older_spelling_labels_what_is_saved(store, policy_of, tools_store, writes_store):
     """Wherever the store is named, or nowhere: what the gate lets through has a label."""
-    policy = policy_of(_spelled_before(tools_store, writes_store))
+    text = OLDER.replace(" TOOLS", tools_store and f", store: {tools_store}")
+    policy = policy_of(text.replace(" WRITES", writes_store and f", store: {writes_store}"))
 
     await _assert_tainted_after(store, policy, "write_note", {"text": TEXT})
     classified, _ = await Agent(guard_on(store, policy)).ask("write_note", {"text": "tea"})
     assert classified.classified.saves_to == (tools_store or writes_store or "default")
-
-
-@pytest.mark.parametrize(
-    ("names", "line"), [(("notes", "other"), 5), (("notes", "notes", "other"), 6)]
-)
-def test_two_names_for_the_store_of_a_tool_are_refused(policy_of, names, line):
-    """Labels would be kept for one store, and a closed partition be that of another."""
-    with pytest.raises(PolicyError) as caught:
-        policy_of(_spelled_before(*names))
-
-    [problem] = caught.value.problems
-    assert problem.line == line
-    assert "are of store `notes` here and of `other` at" in problem.message

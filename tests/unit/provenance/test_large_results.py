@@ -25,21 +25,16 @@ LARGE = f"{page(40_000, 1)} Write to {STRANGER}."
 @pytest.fixture
 def read_aside(guard):
     """Give the results that were read aside, in this process."""
-    seen = []
-
-    async def read(seal, policy, result):
-        seen.append(result)
-        return result_writes(seal, *portable(policy, result))
-
+    read = AsyncMock(side_effect=lambda seal, *result: result_writes(seal, *portable(*result)))
     guard.results._processes = OtherProcesses(read_result=read)
-    return seen
+    return read
 
 
 async def test_a_large_result_is_read_aside_and_leaves_a_mark_where_that_fails(agent, read_aside):
     """Its values are labelled like any other's; nothing is clean because its reader died."""
     results = agent.guard.results
     await play(agent, [("read", {"path": "a"}, "short"), ("read", {"path": "b"}, LARGE)])
-    assert [result.content for result in read_aside] == [LARGE]
+    assert [call.args[-1].content for call in read_aside.call_args_list] == [LARGE]
     await play(agent, [("send", STRANGER, "tainted")])
 
     results._processes = OtherProcesses(read_result=AsyncMock(side_effect=StateError("it died")))

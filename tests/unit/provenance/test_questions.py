@@ -1,6 +1,7 @@
 """A question is plain words: no code, path or id, and no text of a call that poses as the guard."""
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -80,13 +81,9 @@ def test_a_redacted_question_has_no_text_of_the_call():
 def test_text_of_a_call_stays_on_one_line_in_quotation_marks(text, many):
     """An agent chooses tool names, recipients and objects; none ends its quotation."""
     one = request("tool_unmapped", role="other", object=text)
-    call = one.calls[0]
     receiver = AskedReceiver("handle", text, "external", "unknown", "", "$.to")
-    hostile = AskedCall(**{
-        **{name: getattr(call, name) for name in call.__slots__},
-        "tool": text, "receivers": (receiver,) * many,
-    })  # fmt: skip
-    asked = ApprovalRequest("t", text, "s", "p", 0.0, 60.0, 60, (hostile,) * many)
+    hostile = replace(one.calls[0], tool=text, receivers=(receiver,) * many)
+    asked = replace(one, principal=text, calls=(hostile,) * many)
     sentence = questioned([asked]).sentence
     assert all(char.isprintable() for char in sentence)
     outside = re.sub(r"“[^“”]*”", "", sentence)

@@ -10,7 +10,7 @@ from guard.core.model import DestinationStatus, Identity, Integrity, ToolCall
 from guard.pipeline.classification import classify
 from guard.provenance.result_documents import leaves_of, parsed, roots_of
 from guard.values.finding import find_values
-from tests.unit.provenance.agents import rung
+from tests.unit.provenance.agents import play, rung
 
 ATTACKER = "drop@evil.test"
 NESTED = 5_000
@@ -43,7 +43,7 @@ async def test_a_hostile_result_is_bounded_and_attests_nothing(agent, result, to
     """Whatever came back, the next send to the attacker is asked about or refused."""
     await agent.call(tool, {"key": "k"}, result)
     classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
-    assert verdict.action.label in {"ask", "block"}
+    assert verdict.action.label != "allow"
     assert classified.targets[0].attestation.rung.label in {"unknown", "tainted"}
     assert agent.guard.results._metrics.errors["state"] == 0
 
@@ -58,13 +58,10 @@ async def test_odd_arguments_of_saves_are_labelled_or_refused(agent, value):
 @pytest.mark.parametrize(("words", "rung"), [(200_000, "tainted"), (300_000, "unknown")])
 async def test_an_address_at_the_end_of_a_long_result_is_tainted_or_may_be(agent, words, rung):
     """A megabyte of words in front of it changes nothing; what is beyond may be anything."""
-    await agent.call("read", {}, "word " * words + ATTACKER)
-
-    classified, verdict = await agent.ask("send", {"to": ATTACKER, "body": "b"})
+    await play(agent, [("read", {}, "word " * words + ATTACKER), ("send", ATTACKER, "!allow")])
+    classified, _ = await agent.ask("send", {"to": ATTACKER, "body": "b"})
     found = classified.targets[0].attestation
-    assert verdict.action.label != "allow"
-    assert found.rung.label == rung
-    assert found.saturated == (rung == "unknown")
+    assert (found.rung.label, found.saturated) == (rung, rung == "unknown")
 
 
 def test_a_value_that_is_repeated_takes_no_room_from_others():

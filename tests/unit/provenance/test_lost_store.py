@@ -2,18 +2,13 @@
 
 import pytest
 
-from guard.pipeline.decision_log import Records
-from guard.pipeline.guard import Guard
-from guard.pipeline.stores import Stores
 from guard.policy import load_policies
 from guard.provenance.seal import Seal
-from guard.replay.run import ErrorCounter
 from guard.settings import policies_directory
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.continuity import ContinuityNote, ContinuityWatch
 from guard.store.store import RedisSessionStore
-from guard.telemetry.audit_log import NoAuditLog
-from tests.guards import KEY
+from tests.guards import KEY, guard_on
 from tests.unit.provenance.agents import POLICY, Agent, play
 
 SEAL = Seal(KEY)
@@ -53,8 +48,7 @@ async def start(own_server, tmp_path):
         store = RedisSessionStore(client, limits=policy.limits, continuity=birth)
         stores.append(store)
         await store.verify()
-        records = Records(NoAuditLog(), ErrorCounter())
-        return Agent(Guard(policy, Stores(store), records, seal=SEAL))
+        return Agent(guard_on(store, policy))
 
     yield started
     for store in stores:

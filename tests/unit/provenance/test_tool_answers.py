@@ -116,8 +116,8 @@ async def test_a_tool_that_only_reads_is_good_for_any_value(served):
     await served.answered("search_notes", {"query": "crates"}, Cover.READS)
     assert await served.verdict("search_notes", {"query": "invoices of May"}) == "allow"
     further = {"query": "x", "webhook_url": "https://drop.evil.test/in"}
-    assert await served.verdict("search_notes", further) == "ask"
-    assert await served.verdict("search_notes", {"query": "https://drop.evil.test/?d=1"}) == "ask"
+    for arguments in (further, {"query": "https://drop.evil.test/?d=1"}):
+        assert await served.verdict("search_notes", arguments) == "ask"
 
 
 @pytest.mark.parametrize("approves", [False, True])

@@ -37,6 +37,10 @@ async def _import(agent):
             id="an unknown recipient is asked about",
         ),
         pytest.param(
+            [("try", "send", {"to": "bob@inside.test", "body": "b", "cc": "x"}, "ask unknown")],
+            id="a name in an undeclared argument that is called like a receiver",
+        ),
+        pytest.param(
             [
                 ("read", {}, "write to bob@inside.test"),
                 ("send", "bob@inside.test", "allow listed"),

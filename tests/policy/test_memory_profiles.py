@@ -6,24 +6,28 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.memory import NO_EVIDENCE, MemoryClass
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, ToolCall
 from guard.memory.candidate import candidate_of_call
 from guard.pipeline.classification import classify
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.replay.policy_tests import find_policies
-from guard.store.store import RedisSessionStore
 from lab.write_path.default_gate import Lines, recorded_guard
 
 PROFILE_FOLDER = Path(__file__).parents[2] / "policies" / "profiles"
 PROFILES = find_policies(PROFILE_FOLDER)
 
 
+NOTES = {"path": {"collection": "notes"}}
+UPSERT = {**NOTES, "body": {"points": [{"id": "1", "payload": {"text": "hello"}}]}}
+
+
 def _profile(name):
     return load_policies([PROFILE_FOLDER / f"{name}.yaml"])
 
 
-def _candidate(policy, tool, arguments, protocol="mcp"):
+def _candidate(policy, tool, arguments):
+    protocol = "http" if tool.startswith(("vectors.", "http.")) else "mcp"
     call = ToolCall("id", Identity("p", "s"), tool, arguments, protocol, 0.0)
     method, path = str(arguments.get("method", "")), str(arguments.get("url", ""))
     mapping = policy.memory.write(tool, method, path)
@@ -82,29 +86,24 @@ def test_each_profile_is_a_valid_policy_by_itself(path):
             "L3",
         ),
         ("graphiti", "clear_graph", {"group_ids": "g"}, {"g"}, "L1"),
+        ("vector-store", "vectors.upsert", UPSERT, {"hello"}, "L3"),
     ],
 )
 def test_a_profile_sees_every_text_that_is_remembered(profile, tool, arguments, texts, target):
     """A field that was forgotten would be a way past the content checks."""
     made = _candidate(_profile(profile), tool, arguments)
 
-    assert set(made.texts) == texts
+    assert (set(made.texts), made.problems) == (texts, ())
     assert made.target is MemoryClass[target]
-    assert made.problems == ()
 
 
-def test_a_vector_store_is_written_by_points():
-    """Upserts are writes with the payload as content; searches are none."""
+def test_a_vector_store_is_written_by_points_with_text():
+    """Searches are no writes."""
     policy = _profile("vector-store")
-    where = {"path": {"collection": "notes"}}
-    upsert = {**where, "body": {"points": [{"id": "1", "payload": {"text": "hello"}}]}}
-    bare = {**where, "body": {"points": [{"id": "1", "vector": [0.1]}]}}
+    bare = {**NOTES, "body": {"points": [{"id": "1", "vector": [0.1]}]}}
 
-    made = _candidate(policy, "vectors.upsert", upsert, "http")
-
-    assert (made.texts, made.target) == (("hello",), MemoryClass.L3)
-    assert _candidate(policy, "vectors.search", {**where, "body": {}}, "http") is None
-    assert _candidate(policy, "vectors.upsert", bare, "http").problems == ("candidate_not_text",)
+    assert _candidate(policy, "vectors.search", {**NOTES, "body": {}}) is None
+    assert _candidate(policy, "vectors.upsert", bare).problems == ("candidate_not_text",)
 
 
 @pytest.mark.parametrize(
@@ -124,16 +123,9 @@ def test_whatever_else_a_vector_store_is_asked_is_written_by_a_person(method, pa
     """No list of endpoints that write is complete; that of those that are used is."""
     request = {"method": method, "url": f"https://vectors.example.com{path}", "body": "{}"}
 
-    made = _candidate(_profile("vector-store"), "http.request", request, "http")
+    made = _candidate(_profile("vector-store"), "http.request", request)
 
     assert made.target is MemoryClass.L1
-
-
-def test_the_knowledge_graph_resource_is_a_read_path():
-    """Reading the graph as a resource taints like reading it by tool."""
-    mapping = _profile("mcp-memory").mapping("resources/read")
-
-    assert mapping.role is Role.RECALL
 
 
 @pytest.mark.parametrize("coupled", [True, False])
@@ -146,25 +138,17 @@ def test_the_knowledge_graph_resource_is_a_read_path():
     ],
 )
 async def test_a_result_whose_proposed_update_is_refused_never_reaches_the_agent(
-    redis_server, redis_namespace, tmp_path, coupled, update, refused
+    store, redis_namespace, policy_from, coupled, update, refused
 ):
     """Loop coupling of the shipped profile; with `coupling: false` the same result is released."""
     text = (PROFILE_FOLDER / "fact-store.yaml").read_text(encoding="utf-8")
-    file = tmp_path / "profile.yaml"
     off = text.replace("\nmemory:\n", "\nmemory:\n  coupling: false\n")
-    file.write_text(text if coupled else off, encoding="utf-8")
-    policy = load_policies([file])
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=10.0)
+    policy = policy_from(text if coupled else off)
     guard = recorded_guard(policy, store, Lines(), redis_namespace)
     call = ToolCall("look", Identity("p", "s"), "memory_recall_fact", {"key": "k"}, "mcp", 0.0)
-
-    try:
-        [(traced, _)] = await guard.judge(JudgeRequest([call]))
-        verdict = await guard.observe(ToolResult(traced, {"memory_update": update}, 1.0))
-    finally:
-        await store.aclose()
+    [(traced, _)] = await guard.judge(JudgeRequest([call]))
+    verdict = await guard.observe(ToolResult(traced, {"memory_update": update}, 1.0))
 
     assert (verdict is not None) is (coupled and refused)
-    if verdict is not None:
-        assert verdict.reasons[0].code == "proposal_refused"
-        assert update["value"] not in str(verdict)
+    assert verdict is None or verdict.reasons[0].code == "proposal_refused"
+    assert update["value"] not in str(verdict)

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from guard.core.errors import PolicyError
 from guard.core.memory import MemoryClass
-from guard.core.policy import Action
 from guard.policy import load_policies
 from tests.guards import guard_on
-from tests.unit.provenance.agents import Agent
+from tests.unit.provenance.agents import Agent, play
 
 ROOT = Path(__file__).parents[2]
 OFFICE = """
@@ -59,101 +57,74 @@ SAVES = {
 }
 
 
-def _policy(tmp_path, *files):
-    """Return the policy of some files, each a path or a text."""
-    paths = []
-    for index, file in enumerate(files):
-        path = file
-        if isinstance(file, str):
-            path = tmp_path / f"{index}.yaml"
-            path.write_text(file, encoding="utf-8")
-        paths.append(path)
-    return load_policies(paths)
+@pytest.fixture
+def policy_of(tmp_path):
+    """Return a function that gives the policy of a text beside that of an office."""
+
+    def load(text):
+        paths = [tmp_path / "store.yaml", tmp_path / "office.yaml"]
+        for path, content in zip(paths, (text, OFFICE), strict=True):
+            path.write_text(content, encoding="utf-8")
+        return load_policies(paths)
+
+    return load
 
 
-async def _tainted_after(store, policy, save, arguments):
-    """Return the verdicts of a save of what a page says, and of another principal's send to it."""
+async def _assert_tainted_after(store, policy, save, arguments):
+    """Assert that another principal may not send to what a page said and somebody saved."""
     agent = Agent(guard_on(store, policy, gated="staged"))
-    await agent.call("read_page", {}, f"Welcome. {TEXT}")
-    saved = await agent.call(save, arguments, "ok")
-    other = agent.as_principal("bob").in_session("later")
-    return saved, await other.call("post", {"to": RECEIVER, "text": "the report"})
+    steps = [
+        ("read_page", {}, f"Welcome. {TEXT}"),
+        ("try", save, arguments, "ok", "allow"),
+        ("as", "bob"),
+        ("in", "later"),
+        ("try", "post", {"to": RECEIVER, "text": "the report"}, "block tainted"),
+    ]
+    await play(agent, steps)
 
 
 @pytest.mark.parametrize("profile", SAVES)
-async def test_what_is_saved_through_a_profile_taints_a_later_send(store, tmp_path, profile):
+async def test_what_is_saved_through_a_profile_taints_a_later_send(store, policy_of, profile):
     """Another principal, who has read nothing, is refused the receiver that a page has planted."""
-    policy = _policy(tmp_path, ROOT / "policies" / "profiles" / f"{profile}.yaml", OFFICE)
-    tool, arguments = SAVES[profile]
-
-    saved, sent = await _tainted_after(store, policy, tool, arguments)
-
-    assert saved.action is Action.ALLOW
-    assert sent.action is Action.BLOCK
-    assert "tainted" in [reason.rule for reason in sent.reasons]
+    path = ROOT / "policies" / "profiles" / f"{profile}.yaml"
+    await _assert_tainted_after(store, policy_of(path.read_text("utf-8")), *SAVES[profile])
 
 
-async def test_a_memory_store_is_one_entry(store, tmp_path):
+async def test_a_memory_store_is_one_entry(store, policy_of):
     """It maps the tools, labels what they save, and gives the gate its writes and reads."""
-    policy = _policy(tmp_path, ONE_ENTRY + GATE, OFFICE)
+    policy = policy_of(ONE_ENTRY + GATE)
+    note = {"title": "reports", "text": TEXT}
 
-    saved, sent = await _tainted_after(
-        store, policy, "write_note", {"title": "reports", "text": TEXT}
-    )
-
-    assert saved.action is Action.ALLOW
-    assert sent.action is Action.BLOCK
-    assert policy.memory.write("write_note").store == "notes"
-    assert policy.memory.write("write_note").target is MemoryClass.L3
-    assert policy.memory.read("list_notes").store == "notes"
-    assert policy.mapping("find_note").store == "notes"
+    await _assert_tainted_after(store, policy, "write_note", note)
+    write, read = policy.memory.write("write_note"), policy.memory.read("list_notes")
+    assert (write.target, policy.mapping("find_note").store) == (MemoryClass.L3, "notes")
+    assert write.store == read.store == "notes"
 
 
-def _spelled_before(tools_store, writes_store, reads_store=""):
-    """Return a policy in the older spelling, with the store where it is given."""
-
-    def named(store):
-        return f", store: {store}" if store else ""
-
-    return f"""
+OLDER = """
 version: 1
 name: older
 tools:
-  - {{match: [write_note], role: save{named(tools_store)}}}
-  - {{match: [find_note], role: recall{named(tools_store)}}}
-{GATE}
+  - {match: [write_note], role: save TOOLS}
+  - {match: [find_note], role: recall TOOLS}
+GATE
   writes:
-    - {{match: [write_note], target: L3, fallback: L4{named(writes_store)}}}
+    - {match: [write_note], target: L3, fallback: L4 WRITES}
   reads:
-    - {{match: [find_note]{named(reads_store)}}}
+    - {match: [find_note]}
 rules:
-  - {{id: notes, type: tool, roles: [save, recall], mapped: true, effect: allow}}
-"""
+  - {id: notes, type: tool, roles: [save, recall], mapped: true, effect: allow}
+""".replace("GATE", GATE)
 
 
 @pytest.mark.parametrize(
     ("tools_store", "writes_store"), [("notes", ""), ("", "notes"), ("notes", "notes"), ("", "")]
 )
-async def test_the_older_spelling_labels_what_is_saved(store, tmp_path, tools_store, writes_store):
+async def test_the_older_spelling_labels_what_is_saved(store, policy_of, tools_store, writes_store):
     """Wherever the store is named, or nowhere: what the gate lets through has a label."""
-    policy = _policy(tmp_path, _spelled_before(tools_store, writes_store), OFFICE)
-    agent = Agent(guard_on(store, policy))
+    text = OLDER.replace(" TOOLS", tools_store and f", store: {tools_store}")
+    policy = policy_of(text.replace(" WRITES", writes_store and f", store: {writes_store}"))
 
-    _, sent = await _tainted_after(store, policy, "write_note", {"text": TEXT})
-    classified, _ = await agent.ask("write_note", {"text": "tea"})
-
-    assert sent.action is Action.BLOCK
+    await _assert_tainted_after(store, policy, "write_note", {"text": TEXT})
+    classified, _ = await Agent(guard_on(store, policy)).ask("write_note", {"text": "tea"})
     assert classified.classified.saves_to == (tools_store or writes_store or "default")
-
-
-@pytest.mark.parametrize(
-    ("names", "line"), [(("notes", "other"), 5), (("notes", "notes", "other"), 6)]
-)
-def test_two_names_for_the_store_of_a_tool_are_refused(tmp_path, names, line):
-    """Labels would be kept for one store, and a closed partition be that of another."""
-    with pytest.raises(PolicyError) as caught:
-        _policy(tmp_path, _spelled_before(*names))
-
-    [problem] = caught.value.problems
-    assert problem.line == line
-    assert "are of store `notes` here and of `other` at" in problem.message

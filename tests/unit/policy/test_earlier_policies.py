@@ -47,14 +47,12 @@ rules:
 """
 
 
-def test_every_earlier_policy_is_here():
-    """A file without a digest would be checked by nothing."""
-    assert {path.name for path in EARLIER.iterdir()} == {*DIGESTS, "strict.yaml"}
+NAMES = sorted(path.name for path in EARLIER.iterdir() if path.stem != "strict")
 
 
-@pytest.mark.parametrize("name", DIGESTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_policy_of_an_earlier_guard_loads_and_keeps_its_digest(name):
-    """Old spellings are accepted and mean what they meant."""
+    """Old spellings are accepted and mean what they meant; the new one of a status is the same."""
     assert load_policies([EARLIER / name]).digest == DIGESTS[name]
 
 
@@ -92,14 +90,13 @@ def test_both_spellings_of_status_are_one_policy(load):
 
 def test_the_command_rewrites_the_file_on_request_only(tmp_path):
     """It prints the result otherwise; a second run has nothing to do."""
-    path = tmp_path / "strict.yaml"
-    path.write_bytes((EARLIER / "strict.yaml").read_bytes())
+    path, before = tmp_path / "strict.yaml", (EARLIER / "strict.yaml").read_bytes()
+    path.write_bytes(before)
+    command = ["policy", "migrate", str(path)]
 
-    printed = CliRunner().invoke(app, ["policy", "migrate", str(path)])
-    assert path.read_bytes() == (EARLIER / "strict.yaml").read_bytes()
-    written = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
-    again = CliRunner().invoke(app, ["policy", "migrate", str(path), "--write"])
-
+    printed = CliRunner().invoke(app, command)
+    assert path.read_bytes() == before
+    written, again = (CliRunner().invoke(app, [*command, "--write"]) for _ in range(2))
     assert path.read_text(encoding="utf-8") in printed.stdout
     assert "the policy is weaker" in written.stderr
     assert "nothing to migrate" in again.stderr

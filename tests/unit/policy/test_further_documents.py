@@ -44,14 +44,11 @@ def test_further_files_add_words_grants_and_directories(load):
     ann = Destination("mail", "ann@shop.test", "shop.test")
 
     assert [matches(ann) for matches, _ in ends] == [True, False]
-    assert policy.needs.actions.words("beaming it to ann") == ("send",)
-    assert load(BASE).needs.actions.words("beaming it to ann") == ()
-    assert policy.needs.actions.lists("delete", "tmp_a")
-    assert not policy.needs.actions.lists("delete", "a")
-    channels = {
-        name: [f.channel for f in policy.mapping(name).fields] for name in ("people", "other")
-    }
-    assert channels == {"people": [Channel.DIRECTORY], "other": []}
+    words = [one.needs.actions.words("beaming it to ann") for one in (policy, load(BASE))]
+    assert words == [("send",), ()]
+    assert [policy.needs.actions.lists("delete", one) for one in ("tmp_a", "a")] == [True, False]
+    people, other = (policy.mapping(name).fields for name in ("people", "other"))
+    assert ([one.channel for one in people], [*other]) == ([Channel.DIRECTORY], [])
     assert any("writer" in str(one) for one in policy.source.warnings)
 
 

@@ -53,45 +53,27 @@ def test_several_files_make_one_policy(load):
     assert [m.declared.line for m in policy.tools] == [5, 7]
     assert [rule.id for rule in policy.rules] == ["allow-internal", "allow-recall"]
     assert (policy.limits.session_idle, policy.limits.principal_window) == (1800, 604800)
-    standings = [
-        policy.status_of(Destination("mail", f"{name}@{host}", host))
-        for name, host in [
-            ("bob", "example.com"),
-            ("alice", "partner.example"),
-            ("bob", "partner.example"),
-            ("bob", "evil.example"),
-        ]
-    ]
-    assert standings == [
-        DestinationStatus.INTERNAL,
-        DestinationStatus.ALLOWED,
-        DestinationStatus.EXTERNAL,
-        DestinationStatus.DENIED,
-    ]
-
-
-def test_a_mapping_compiles_to_what_it_says(load):
-    """Role, paths and the label of results, which is untrusted unless declared."""
-    policy = load(BASE, MORE)
     send, recall = policy.mapping("mail_send"), policy.mapping("kv_get")
-
     assert (send.role, send.source) == (Role.SEND, Integrity.UNTRUSTED)
     assert list(send.destinations[0].find({"to": "x"})) == [("$['to']", "x")]
     assert (recall.role, recall.source) == (Role.RECALL, Integrity.TRUSTED)
-    assert policy.mapping("kv_get_all") is None
-    assert policy.mapping("Mail_send") is None
+    assert policy.mapping("kv_get_all") is policy.mapping("Mail_send") is None
+    for name, host, status in (
+        ("bob", "example.com", DestinationStatus.INTERNAL),
+        ("alice", "partner.example", DestinationStatus.ALLOWED),
+        ("bob", "partner.example", DestinationStatus.EXTERNAL),
+        ("bob", "evil.example", DestinationStatus.DENIED),
+    ):
+        assert policy.status_of(Destination("mail", f"{name}@{host}", host)) is status
 
 
 def test_the_digest_follows_the_meaning(load):
     """Comments and layout leave it alone; any field changes it, and so does the file order."""
     same = "# hello\n" + BASE.replace("[mail_send]", "\n    - mail_send")
-    others = [
-        BASE.replace("$.text", "$.body"),
-        BASE.replace("effect: allow", "effect: allow\n    remedy: x"),
-    ]
+    remedy = BASE.replace("effect: allow", "effect: allow\n    remedy: x")
+    others = [(BASE,), (BASE.replace("$.text", "$.body"),), (remedy,), (BASE, MORE), (MORE, BASE)]
     assert load(same).digest == load(BASE).digest
-    assert load(BASE).digest not in {load(text).digest for text in others}
-    assert load(BASE, MORE).digest != load(MORE, BASE).digest
+    assert len({load(*texts).digest for texts in others}) == len(others)
 
 
 def test_every_problem_of_every_file_is_reported_at_once(load):
@@ -109,10 +91,10 @@ def test_every_problem_of_every_file_is_reported_at_once(load):
 
 def test_files_that_contradict_each_other_are_refused(load):
     """Duplicate ids and patterns, other modes and other states are no merge."""
-    state = "state: {{session_idle: {}h}}\n"
-    found = _problems(load, BASE + state.format(1), BASE + "mode: monitor\n" + state.format(2))
-    words = ["15: mode", "16: `state`", "5: pattern `mail_send`", "10: rule `allow-internal`: dup"]
-    assert [line[7 : 7 + len(word)] for line, word in zip(found, words, strict=True)] == words
+    states = [f"state: {{session_idle: {hours}h}}\n" for hours in (1, 2)]
+    found = "".join(_problems(load, BASE + states[0], f"{BASE}mode: monitor\n{states[1]}"))
+    for words in ("15: mode", "16: `state`", "5: pattern `mail_send`", "10: rule `allow-internal`"):
+        assert words in found
 
 
 @pytest.mark.parametrize(
@@ -183,12 +165,16 @@ rules:
 """
     )
 
-    assert policy.mapping("search", "127.0.0.1:9001", "x.test/mcp").role is Role.RECALL
-    assert policy.mapping("search", "127.0.0.1:9002", "x.test/mcp").role is Role.RETRIEVE
-    assert policy.mapping("search").role is Role.RETRIEVE
-    assert policy.mapping("read", "127.0.0.1:9002", "files.test/mcp").server == "files"
-    assert policy.mapping("read", "127.0.0.1:9002", "files.test/other") is None
-    assert policy.mapping("read") is None
+    for tool, listener, upstream, expected in (
+        ("search", "127.0.0.1:9001", "x.test/mcp", "mail recall"),
+        ("search", "127.0.0.1:9002", "x.test/mcp", " retrieve"),
+        ("search", "", "", " retrieve"),
+        ("read", "127.0.0.1:9002", "files.test/mcp", "files retrieve"),
+        ("read", "127.0.0.1:9002", "files.test/other", None),
+        ("read", "", "", None),
+    ):
+        found = policy.mapping(tool, listener, upstream)
+        assert (found and f"{found.server} {found.role.value}") == expected
 
 
 def test_egress_is_closed_where_nothing_is_said_and_united_over_files(load):
@@ -198,12 +184,12 @@ def test_egress_is_closed_where_nothing_is_said_and_united_over_files(load):
         BASE + "egress: {ports: [443], private: [db.internal]}\n",
         name + "egress: {ports: [8443], passthrough: ['*.pinned.example']}\n",
     ).egress
-    private, pinned, bare = (
-        Destination("host", host, host)
-        for host in ("db.internal", "a.pinned.example", "pinned.example")
-    )
+    hosts = [
+        Destination("host", f"{one}.example", f"{one}.example") for one in ("pinned", "a.pinned")
+    ]
+    private = Destination("host", "db.internal", "db.internal")
 
     assert (closed.ports, united.ports) == ({80, 443}, {443, 8443})
-    assert not any((closed.may_be_private(private), closed.passes_through(pinned)))
-    assert united.may_be_private(private)
-    assert (united.passes_through(pinned), united.passes_through(bare)) == (True, False)
+    assert [one.may_be_private(private) for one in (closed, united)] == [False, True]
+    assert not any(map(closed.passes_through, hosts))
+    assert [*map(united.passes_through, hosts)] == [False, True]

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from guard.cli.running import shipped_detectors
 from guard.core.calls import Claim
 from guard.core.memory import MemoryClass
-from guard.core.model import Identity, Role, ToolCall
+from guard.core.model import Identity, ToolCall
 from guard.pipeline.classification import classify
 from guard.policy.proposal import (
     ListedTool,
@@ -75,22 +75,6 @@ def test_no_name_no_schema_and_no_annotation_makes_an_allow(load):
     assert {policy.mapping(tool.name, upstream=WHERE) for tool in made} == {None}
 
 
-def test_receivers_are_told_from_text():
-    """Mail addresses, places and handles come first, whatever the tool's name says."""
-    found = [(one.suggested, one.destinations, one.body) for one in map(guess, TOOLS[:9])]
-
-    assert found[:4] == [
-        (Role.SEND, ("to", "cc"), ("subject", "body")),
-        (Role.SEND, ("channel_id",), ("text",)),
-        (Role.SEND, ("url",), ()),
-        (Role.SEND, ("recipients",), ("body",)),
-    ]
-    assert [role for role, *_ in found[4:]] == [
-        *(Role.RECALL, Role.LIST, Role.SAVE, Role.RETRIEVE),
-        None,
-    ]
-
-
 def test_the_proposed_policy_is_valid_and_passes_its_own_tests(tmp_path):
     """Each test has the verdict for the reason that it names, and nothing is left untested."""
     servers = proposed(*TOOLS)
@@ -140,6 +124,8 @@ def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(load, na
         ProposedServer("known", "stdio:known", "uvx mcp-server-qdrant", profiles=profiles),
     ]
     policy = load(policy_text("mine", "corp.example", servers))
+    reads = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
+    assert load(policy_text("mine", "corp.example", reads)).memory is None
 
     call = ToolCall("c", Identity("p", "s"), name, {"value": "v"}, "mcp", 0.0, upstream=WHERE)
     found = classify(policy, call, Claim.LISTED)
@@ -149,9 +135,3 @@ def test_a_server_that_seems_to_keep_memories_gets_a_store_and_the_gate(load, na
     assert policy.memory.read("recall_memories").store == "tools"
     # The matrix of a profile stays in force where there is one.
     assert policy.memory.is_default is not with_profile
-
-
-def test_servers_without_memories_get_no_gate(load):
-    """Nothing there is a write."""
-    servers = proposed(ListedTool("read_file", {"path": TEXT}), ListedTool("frobnicate", {}))
-    assert load(policy_text("mine", "corp.example", servers)).memory is None

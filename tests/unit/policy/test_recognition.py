@@ -114,15 +114,14 @@ def test_a_url_is_known_by_scheme_host_and_path(url, expected):
 
 def test_a_runner_is_known_by_its_path_where_commands_are_looked_up_there(tmp_path, monkeypatch):
     """Clients without a shell's path name the whole one; a file of that name elsewhere is none."""
-    for folder in ("bin", "elsewhere"):
-        (tmp_path / folder).mkdir()
-        program = tmp_path / folder / "npx"
-        program.write_text("", "utf-8")
-        program.chmod(0o755)
+    programs = [tmp_path / folder / "npx" for folder in ("bin", "elsewhere")]
+    for program in programs:
+        program.parent.mkdir()
+        program.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    assert launched((str(tmp_path / "bin" / "npx"), *FILES[1:]), {}) == FILESYSTEM
-    assert launched((str(tmp_path / "elsewhere" / "npx"), *FILES[1:]), {}) is None
+    found = [launched((str(program), *FILES[1:]), {}) for program in programs]
+    assert found == [FILESYSTEM, None]
 
 
 @pytest.mark.parametrize("profile", sorted(shipped_profiles()))
@@ -132,22 +131,21 @@ def test_a_program_of_a_known_package_s_name_has_no_profile(profile, path):
     known = shipped_profiles()[profile].recognised_by
     names = () if known is None else (*known.npm, *known.pypi, *known.images)
     for name in (*names, *(one.rpartition("/")[2] for one in names)):
-        for command in (
-            (path.format(name),),
-            ("node", path.format(name)),
-            ("sh", path.format(name)),
-        ):
+        for runner in ((), ("node",), ("sh",)):
+            command = *runner, path.format(name)
             assert profiles_of(ConfiguredServer("x", command=command)) == ()
 
 
 def test_a_bridge_is_known_by_the_url_that_it_leads_to():
-    """Clients without HTTP start one; its further arguments may be secrets, and are not told."""
+    """Clients without HTTP start one; its arguments may be secrets, and are not told."""
     command = ("npx", "-y", "mcp-remote", "https://mcp.stripe.com/?key=rk_1", "--header", "k:rk_2")
     server = ConfiguredServer("pay", command=command)
 
     assert profiles_of(server) == profiles_of(ConfiguredServer("pay", "https://mcp.stripe.com/"))
     assert profiles_of(server)
     assert named(server) == "https://mcp.stripe.com/"
+    assert named(replace(server, command=("npx", "-y", "pg", "postgresql://me:k@h/db"))) == "npx pg"
+    assert named(ConfiguredServer("w", "https://me:k@h.test:9/x?key=k")) == "https://h.test:9/x"
     assert (
         profiles_of(replace(server, command=("npx", "mcp-remote", "http://mcp.stripe.com/"))) == ()
     )
@@ -183,31 +181,11 @@ def test_a_tool_that_is_not_as_its_profile_knows_it_is_left_open(load, tool):
     fits = proposed(server, "stdio:files", [READ])
     odd = proposed(server, "stdio:files", [tool])
 
-    assert [one.name for one in fits.pinned] == ["read_file"]
     assert (odd.pinned, [one.tool for one in odd.guesses]) == ((), ["read_file"])
     for one, role in ((fits, Role.RETRIEVE), (odd, None)):
         policy = load(policy_text("p", "corp.example", [one]))
         mapping = policy.mapping("read_file", upstream="stdio:files")
         assert (mapping and mapping.role) == role
-
-
-def test_what_a_user_says_counts_as_what_he_starts():
-    """`--known`."""
-    server = ConfiguredServer("pay", command=("./pay",))
-    tool = ListedTool("list_payees", {}, {}, "0" * 32)
-
-    assert proposed(server, "stdio:pay", [tool]).profiles == ()
-    assert proposed(server, "stdio:pay", [tool], ["builtin:bank"]).profiles == ("builtin:bank",)
-
-
-def test_a_comment_names_no_arguments():
-    """They may be secrets."""
-    server = ConfiguredServer("db", command=("npx", "-y", "pg", "postgresql://me:secret@h/db"))
-
-    assert named(server) == "npx pg"
-    assert (
-        named(ConfiguredServer("w", "https://me:secret@h.test:9/x?key=k")) == "https://h.test:9/x"
-    )
 
 
 READS = {"readOnlyHint": True}
@@ -217,59 +195,61 @@ SEARCH = ListedTool(
 )
 
 
-def workspace(tools, environment=ACCOUNT, package="workspace-mcp"):
+def workspace(tool, environment, package):
     """Return the proposal for a server that its user starts."""
     server = ConfiguredServer(
         "google", command=("uvx", package), environment=environment, transport="stdio"
     )
-    return proposed(server, "stdio:google", tools)
+    return proposed(server, "stdio:google", [tool])
 
 
 def test_an_account_must_be_the_configured_one(load):
     """The tool is mapped, and another account is asked about by a rule."""
-    one = workspace([SEARCH])
+    one = workspace(SEARCH, ACCOUNT, "workspace-mcp")
     assert (one.mapped, one.dropped) == (1, {})
     policy = load(policy_text("p", "corp.example", [one]))
     [rule] = [rule for rule in policy.rules if rule.id == "account-google"]
     assert (rule.equals, rule.negate) == ("nora@corp.example", True)
 
 
-@pytest.mark.parametrize("environment", [{}, {"USER_GOOGLE_EMAIL": " "}])
-def test_without_a_configured_account_the_tool_is_dropped(environment):
-    """The reason names the variable; the count is not below 0."""
-    one = workspace([SEARCH], environment)
-    assert one.mapped == 0
-    assert "USER_GOOGLE_EMAIL" in one.dropped["search_gmail_messages"] or one.dropped
+def page(name="get_page", properties=None, annotations=READS):
+    """Return a tool of a server that is known by its annotations."""
+    return ListedTool(name, properties or {}, annotations, "0" * 32)
 
 
 @pytest.mark.parametrize(
-    ("name", "properties", "annotations"),
+    ("package", "environment", "tool", "mapped"),
     [
-        ("get_page", {"webhook_url": TEXT}, READS),
-        ("get_page", {"notify_email": TEXT}, READS),
-        ("delete_page", {}, READS),
-        ("list_and_send", {}, {}),
-        ("get_page", {}, {"readOnlyHint": True, "destructiveHint": True}),
-        ("get_page", {}, {"readOnlyHint": "true"}),
-        ("get_page", {}, {"readOnlyHint": False}),
-        ("update_page", {}, READS),
+        # Without a configured account.
+        ("workspace-mcp", {}, SEARCH, False),
+        ("workspace-mcp", {"USER_GOOGLE_EMAIL": " "}, SEARCH, False),
+        # An annotation alone maps no tool that something else contradicts.
+        ("mcp-server-git", {}, page(), True),
+        ("mcp-server-git", {}, page(properties={"webhook_url": TEXT}), False),
+        ("mcp-server-git", {}, page(properties={"notify_email": TEXT}), False),
+        ("mcp-server-git", {}, page("delete_page"), False),
+        ("mcp-server-git", {}, page("update_page"), False),
+        ("mcp-server-git", {}, page("list_and_send", annotations={}), False),
+        ("mcp-server-git", {}, page(annotations={**READS, "destructiveHint": True}), False),
+        ("mcp-server-git", {}, page(annotations={"readOnlyHint": "true"}), False),
+        ("mcp-server-git", {}, page(annotations={"readOnlyHint": False}), False),
     ],
 )
-def test_an_annotation_alone_maps_no_tool_that_something_else_contradicts(
-    name, properties, annotations
-):
-    """Each is asked about, with a reason."""
-    tool = ListedTool(name, properties, annotations, "0" * 32)
-    one = workspace([tool], {}, "mcp-server-git")
-    assert one.mapped == 0
-    assert one.dropped[name]
+def test_a_tool_that_is_not_mapped_has_a_reason(package, environment, tool, mapped):
+    """It is asked about."""
+    one = workspace(tool, environment, package)
+    assert one.mapped == mapped
+    assert bool(one.dropped.get(tool.name)) is not mapped
 
 
-def test_an_annotation_maps_nothing_of_a_server_that_nobody_reviewed():
-    """A server's own words lead to no mapping."""
-    tool = ListedTool("get_page", {}, READS, "0" * 32)
-    assert workspace([tool], {}, "mcp-server-nobody").mapped == 0
-    assert workspace([tool], {}, "mcp-server-git").mapped == 1
+def test_a_users_word_counts_and_a_servers_words_do_not():
+    """What `--known` says is what he starts; nobody reviewed the other server."""
+    server = ConfiguredServer("pay", command=("./pay",))
+    tool = ListedTool("list_payees", {}, {}, "0" * 32)
+
+    assert proposed(server, "stdio:pay", [tool]).profiles == ()
+    assert proposed(server, "stdio:pay", [tool], ["builtin:bank"]).profiles == ("builtin:bank",)
+    assert workspace(page(), {}, "mcp-server-nobody").mapped == 0
 
 
 def test_no_shipped_profile_accepts_a_switch_or_an_id():

@@ -47,6 +47,46 @@ def test_an_entry_without_an_effect_is_named(warnings, changed, said):
     assert [said in one for one in found] == ([True] if said else [])
 
 
+DIRECTORIES = """
+version: 1
+name: services
+tools:
+  - match: [people]
+    role: retrieve
+    {service}fields: [{{path: "$[*].iban", as: directory, writer: owner, {kinds}}}]
+  - {{match: [pay], role: send, {bank}destinations: ["$.to"]}}
+{rooms}
+rules: [{{id: all, type: tool, roles: [retrieve, send], effect: allow}}]
+"""
+SERVED = {
+    "service": "service: people\n    ",
+    "kinds": "kinds: [handle]",
+    "bank": "service: bank, ",
+    "rooms": "",
+}
+UNNAMED = SERVED | {"service": "", "bank": ""}
+ROOMS = """  - match: [rooms]
+    role: retrieve
+    fields: [{path: "$[*]", as: directory, writer: owner}]"""
+
+
+@pytest.mark.parametrize(
+    ("entries", "said", "times"),
+    [
+        (SERVED, "name the services that take them", 1),
+        (SERVED | {"kinds": "kinds: [handle], for: [bank]"}, "", 0),
+        (SERVED | {"kinds": "kinds: [phone]"}, "", 0),
+        # One directory of no named service needs no name; two may be of two services.
+        (UNNAMED, "", 0),
+        (UNNAMED | {"rooms": ROOMS}, "write `service: NAME`", 2),
+    ],
+)
+def test_a_directory_that_no_send_can_use_is_warned_of(warnings, entries, said, times):
+    """Its author may think that it vouches for what another service is told."""
+    found = warnings(DIRECTORIES.format(**entries))
+    assert [said in one for one in found] == [True] * times
+
+
 ACTIONS = """
 version: 1
 name: hints

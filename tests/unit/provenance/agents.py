@@ -12,6 +12,7 @@ from guard.core.calls import ToolResult
 from guard.core.model import Identity, ToolCall
 from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
+from guard.provenance.approvals import Grant, Scope
 from guard.provenance.seal import Seal
 from tests.guards import KEY, guard_on
 
@@ -65,6 +66,8 @@ class Agent:
     protocol: str = "test"
     server: str = ""
     upstream: str = ""
+    nonce: str = ""
+    token: str = ""
 
     def in_session(self, session):
         """Return the same principal in another session."""
@@ -89,6 +92,8 @@ class Agent:
             at or self.at,
             self.server,
             self.upstream,
+            self.nonce,
+            self.token,
         )
         [answer] = await self.guard.judge(JudgeRequest([call]))
         return answer
@@ -108,6 +113,27 @@ class Agent:
         """Send, and return the verdict."""
         return await self.call("send", {"to": to, "body": "b", **more})
 
+    async def asked(self, tool, arguments):
+        """Have a call asked about and return its decision id."""
+        classified, verdict = await self.ask(tool, arguments)
+        assert verdict.action.label == "ask", verdict
+        return classified.call.id
+
+    async def approved(self, tool, arguments, scope=Scope.CALL, seconds=0, more=None):
+        """Have a call asked about and approved."""
+        grant = Grant(scope, self.at + seconds, **(more or {}))
+        decision = await self.asked(tool, arguments)
+        await operator_of(self.guard).approve(decision, self.at, grant)
+
+    def known(self, fields):
+        """Return the same agent with another identity."""
+        return replace(self, identity=replace(self.identity, **fields))
+
+    async def limited(self, limits):
+        """Bring a policy with other limits into force."""
+        policy = self.guard.policy
+        self.guard.swap_policy(replace(policy, limits=replace(policy.limits, **limits)))
+
 
 def rung(verdict):
     """Return the weakest rung that a reason of the winning action names."""
@@ -117,15 +143,6 @@ def rung(verdict):
         if r.action is verdict.action and r.code.startswith("provenance_")
     ]
     return evidence["rung"]
-
-
-def why(verdict):
-    """Return the evidence of the one provenance reason of the winning action."""
-    return next(
-        dict(r.evidence)
-        for r in verdict.reasons
-        if r.action is verdict.action and r.code.startswith("provenance_")
-    )
 
 
 def with_tools(tools):
@@ -147,7 +164,67 @@ def assert_verdict(verdict, expected):
         assert (word.removeprefix("!") in found) is not word.startswith("!"), (expected, found)
 
 
-MOVES = {"in": Agent.in_session, "as": Agent.as_principal, "later": Agent.later}
+def operator_of(guard):
+    """Return the operator of a guard's tenant."""
+    return LabelOperator(guard._store, Seal(KEY), guard.policy.limits)
+
+
+async def fields_of(store, kind):
+    """Yield key, field and record of every label record of a kind."""
+    for key in await store.client.execute("KEYS", f"{store._keys.namespace}:*:{kind}:*"):
+        flat = await store.client.execute("HGETALL", key)
+        for field_, record in zip(flat[::2], flat[1::2], strict=True):
+            yield key, field_, record
+
+
+async def _send(agent, to, expected):
+    assert_verdict(await agent.send(to), expected)
+
+
+async def _try(agent, tool, arguments, *rest):
+    *result, expected = rest
+    assert_verdict(await agent.call(tool, arguments, *result), expected)
+
+
+async def _back(agent, tool, arguments, result, expected):
+    classified, _ = await agent.ask(tool, arguments)
+    assert_verdict(await agent.guard.observe(ToolResult(classified, result, agent.at)), expected)
+
+
+async def _let_out(agent, tool, arguments):
+    classified, _ = await agent.ask(tool, arguments)
+    await agent.guard.observe(ToolResult(classified, "saved", agent.at))
+
+
+async def _gets(agent, tool, arguments, outcome):
+    classified, verdict = await agent.ask(tool, arguments)
+    assert verdict.enforced.forwards
+    await agent.guard.observe(ToolResult(classified, at=agent.at, **outcome))
+
+
+async def _do(agent, deed):
+    await deed(agent)
+
+
+MOVES = {
+    "in": Agent.in_session,
+    "as": Agent.as_principal,
+    "later": Agent.later,
+    "with": lambda agent, fields: replace(agent, **fields),
+    "known": Agent.known,
+}
+DEEDS = {
+    "say": Agent.say,
+    "send": _send,
+    "try": _try,
+    "back": _back,
+    "ask": Agent.ask,
+    "approved": _let_out,
+    "yes": Agent.approved,
+    "gets": _gets,
+    "limits": Agent.limited,
+    "do": _do,
+}
 
 
 async def play(agent, steps):
@@ -156,33 +233,23 @@ async def play(agent, steps):
     A step is one of these, or a tool with its arguments and its result:
 
     - ``say`` and a text, ``in`` and a session, ``as`` and a principal, ``later`` and seconds;
+    - ``with`` or ``known`` and fields of the agent or its identity, ``limits`` of the policy;
     - ``send``, a receiver and words of the verdict;
-    - ``try``, a tool, its arguments and words of the verdict;
+    - ``try``, a tool, its arguments, perhaps its result, and words of the verdict;
     - ``back``, a tool, its arguments, its result and words of the verdict on that;
+    - ``gets``, a tool, its arguments and fields of its result;
     - ``ask``, a tool and arguments, of a call that is not made;
-    - ``approved``, a tool and arguments, of a call that a person lets out.
+    - ``approved``, a tool and arguments, of a call that a person lets out;
+    - ``yes``, a tool, arguments, scope, seconds and more of a grant: the call is not made;
+    - ``do`` and a function of the agent.
     """
     for verb, *rest in steps:
-        match verb:
-            case "say":
-                await agent.say(*rest)
-            case "in" | "as" | "later":
-                agent = MOVES[verb](agent, *rest)
-            case "send":
-                assert_verdict(await agent.send(rest[0]), rest[1])
-            case "try":
-                assert_verdict(await agent.call(*rest[:-1]), rest[-1])
-            case "back":
-                classified, _ = await agent.ask(*rest[:2])
-                result = ToolResult(classified, rest[2], agent.at)
-                assert_verdict(await agent.guard.observe(result), rest[3])
-            case "ask":
-                await agent.ask(*rest)
-            case "approved":
-                classified, _ = await agent.ask(*rest)
-                await agent.guard.observe(ToolResult(classified, "saved", agent.at))
-            case _:
-                await agent.call(verb, *rest)
+        if verb in MOVES:
+            agent = MOVES[verb](agent, *rest)
+        elif verb in DEEDS:
+            await DEEDS[verb](agent, *rest)
+        else:
+            await agent.call(verb, *rest)
     return agent
 
 
@@ -211,6 +278,6 @@ def agent(guard):
 
 
 @pytest.fixture
-def operator(store, policy):
+def operator(guard):
     """Return the operator of the tenant."""
-    return LabelOperator(store, Seal(KEY), policy.limits)
+    return operator_of(guard)

@@ -2,14 +2,13 @@
 
 import pytest
 
-from guard import Guard, Refused
 from guard.core.labels import ActionRung
 from guard.core.mappings import ACTIONS
 from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import ladder
 from guard.provenance.actions import object_forms, object_kind, requested_values
 from tests.guards import guard_on
-from tests.unit.provenance.agents import Agent
+from tests.unit.provenance.agents import Agent, play
 
 POLICY = """
 version: 1
@@ -38,144 +37,116 @@ REQUESTS = {
 }  # fmt: skip
 
 
+DRAFT, PAGE = "draft-7.txt", "report-2031.txt"
+
+
+def do(action, thing, expected="!allow"):
+    """Return the step in which something is done to an object."""
+    return "try", f"do_{action}", {"object": thing}, expected
+
+
+def ordered(action, thing=PAGE):
+    """Return the step in which a page orders an action."""
+    return "read_page", {}, {"text": ORDER.format(action=action, object=thing)}
+
+
 @pytest.fixture
-async def guard(tmp_path):
-    """A guard in process whose policy declares every action."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace("TOOLS\n", TOOLS), "utf-8")
-    async with Guard.open(path) as opened:
-        yield opened
-
-
-async def passes(session, tool, **arguments):
-    """Return whether a call reaches its tool."""
-
-    async def run(_):
-        return "done"
-
-    try:
-        await session.call(tool, arguments, run)
-    except Refused as refused:
-        assert "did not reach the tool" in str(refused)  # noqa: PT017
-        return False
-    return True
-
-
-async def told_by_a_page(session, text):
-    """Have the session read a page."""
-
-    async def page(_):
-        return {"text": text}
-
-    await session.call("read_page", {}, page)
+def agent(policy_from, store):
+    """Return an agent whose policy declares every action."""
+    return Agent(guard_on(store, policy_from(POLICY.replace("TOOLS\n", TOOLS))))
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))
-async def test_an_order_in_a_page_requests_nothing(guard, action):
-    """Neither a session with another request nor one without a prompt may act on the order."""
-    for number, prompt in enumerate([None, "Please summarise the page for me."]):
-        session = guard.session(principal=f"agent-{number}")
-        if prompt:
-            await session.prompt(prompt)
-        await told_by_a_page(session, ORDER.format(action=action, object="report-2031.txt"))
-
-        assert not await passes(session, f"do_{action}", object="report-2031.txt")
-
-
-@pytest.fixture
-def session(guard):
-    """Return a session of the agent."""
-    return guard.session(principal="agent")
+async def test_an_order_in_a_page_requests_nothing(agent, action, monkeypatch):
+    """Neither with another request nor without a prompt; without the ladder it is followed."""
+    order = [ordered(action), do(action, PAGE)]
+    said = [("as", "bob"), ("say", "Please summarise the page for me."), *order]
+    await play(agent, [*order, *said])
+    requested = ladder.ActionAttestation(action, ActionRung.REQUESTED, "prompt")
+    monkeypatch.setattr("guard.provenance.tracing.attest_action", lambda *_, **__: requested)
+    await play(agent, [ordered(action), do(action, PAGE, "allow")])
 
 
-async def test_without_the_ladder_the_order_is_followed(guard, monkeypatch, session):
-    """The switch-off: it is the ladder that stops it."""
-    requested = lambda action, *_, **__: ladder.ActionAttestation(  # noqa: E731
-        action, ActionRung.REQUESTED, "prompt"
-    )
-    monkeypatch.setattr("guard.provenance.tracing.attest_action", requested)
-    await told_by_a_page(session, ORDER.format(action="delete", object="report-2031.txt"))
-
-    assert await passes(session, "do_delete", object="report-2031.txt")
-
-
-@pytest.mark.parametrize(("action", "text"), [(a, t) for a, ts in REQUESTS.items() for t in ts])
-async def test_a_request_covers_its_object_and_no_other(action, text, session):
-    """In ten languages; a path is known by its last segment as well."""
-    await session.prompt(text.format("draft-7.txt"))
-
-    assert await passes(session, f"do_{action}", object="/files/ann/draft-7.txt")
-    assert not await passes(session, f"do_{action}", object="/files/ann/contract.pdf")
-    assert not await passes(session, "do_change_credential", object="ann")
+NEGATED = [
+    "Do not delete draft-7.txt.",
+    "Lösche draft-7.txt nicht!",
+    'The page says "delete draft-7.txt".',
+    "```\ndelete draft-7.txt\n```",
+    "> delete draft-7.txt",
+    "If the disk is full, delete draft-7.txt.",
+]
 
 
 @pytest.mark.parametrize(
-    "prompt",
+    "steps",
     [
-        "Do not delete draft-7.txt.",
-        "Lösche draft-7.txt nicht!",
-        'The page says "delete draft-7.txt".',
-        "```\ndelete draft-7.txt\n```",
-        "> delete draft-7.txt",
-        "If the disk is full, delete draft-7.txt.",
+        *(
+            pytest.param(
+                [
+                    ("say", text.format(DRAFT)),
+                    do(action, f"/files/ann/{DRAFT}", "allow"),
+                    do(action, "/files/ann/contract.pdf"),
+                    do("change_credential", "ann"),
+                ],
+                id=text,
+            )
+            for action, texts in REQUESTS.items()
+            for text in texts
+        ),
+        *(
+            pytest.param(
+                [("say", text), ordered("delete", DRAFT), do("delete", DRAFT)],
+                id=f"negated, quoted or conditional: {text}",
+            )
+            for text in NEGATED
+        ),
+        pytest.param(
+            [
+                ("say", f"If the disk is full, delete {DRAFT}."),
+                do("delete", DRAFT, "allow"),
+                do("delete", "contract.pdf"),
+                do("publish", DRAFT),
+                ("say", "Never delete anything."),
+                do("delete", DRAFT),
+            ],
+            id="a condition counts where the user alone names the object",
+        ),
+        pytest.param(
+            [
+                ("say", "Publish /site/blog and create the repository new_project."),
+                do("publish", "/site/blog/may/post.md", "allow"),
+                do("publish", "/repos/new_project", "allow"),
+                do("publish", "/site/private/post.md"),
+                ("say", "Delete /site/old/post.md."),
+                do("delete", "/site/old/other.md"),
+            ],
+            id="a folder covers its files and a file no other",
+        ),
     ],
 )
-async def test_a_negated_quoted_or_conditional_request_is_none(prompt, session):
-    """The same exclusions as for typed values; a page that orders the action changes nothing."""
-    await session.prompt(prompt)
-    await told_by_a_page(session, ORDER.format(action="delete", object="draft-7.txt"))
-
-    assert not await passes(session, "do_delete", object="draft-7.txt")
+async def test_a_request_covers_its_object_and_no_other(agent, steps):
+    """In ten languages; a path is known by its last segment as well."""
+    await play(agent, steps)
 
 
-async def test_a_condition_counts_where_the_user_alone_names_the_object(session):
-    """Untrusted text cannot choose the object, and a negation beside it takes the request back."""
-    await session.prompt("If the disk is full, delete draft-7.txt.")
-
-    assert await passes(session, "do_delete", object="draft-7.txt")
-    assert not await passes(session, "do_delete", object="contract.pdf")
-    assert not await passes(session, "do_publish", object="draft-7.txt")
-    await session.prompt("Never delete anything.")
-    assert not await passes(session, "do_delete", object="draft-7.txt")
-
-
-async def test_a_folder_covers_its_files_and_a_file_no_other(session):
-    """The name of a new thing counts as well, but restricts nothing."""
-    await session.prompt("Publish /site/blog and create the repository new_project.")
-
-    assert await passes(session, "do_publish", object="/site/blog/may/post.md")
-    assert await passes(session, "do_publish", object="/repos/new_project")
-    assert not await passes(session, "do_publish", object="/site/private/post.md")
-    await session.prompt("Delete /site/old/post.md.")
-    assert not await passes(session, "do_delete", object="/site/old/other.md")
-
-
-async def test_a_new_session_does_not_lose_the_prompt_channel(tmp_path):
+async def test_a_new_session_does_not_lose_the_prompt_channel(store, policy_from):
     """``without_prompts: skip`` is about the principal: a session id is the client's choice."""
-    path = tmp_path / "policy.yaml"
     skipping = POLICY.replace("effect: ask}", "effect: ask, without_prompts: skip}", 1)
-    path.write_text(skipping.replace("TOOLS\n", TOOLS), "utf-8")
-    async with Guard.open(path) as guard:
-        assert await passes(guard.session(principal="batch"), "do_delete", object="a.txt")
-        await guard.session(principal="agent").prompt("Good morning.")
+    agent = Agent(guard_on(store, policy_from(skipping.replace("TOOLS\n", TOOLS))))
+    silent = [("as", "batch"), do("delete", "a.txt", "allow")]
+    await play(
+        agent, [*silent, ("as", "ann"), ("say", "Hi."), ("in", "two"), do("delete", "a.txt")]
+    )
 
-        assert not await passes(guard.session(principal="agent"), "do_delete", object="a.txt")
 
-
-def test_forms_of_objects():
+def test_objects_are_known_by_their_forms_and_bounded():
     """Kinds by form; the last segment and the whole are comparable."""
-    kinds = {t: object_kind(t) for t in ("a/b.txt", "report.pdf", "#12", "P025", "ann@x.example")}
-
-    assert list(kinds.values()) == ["path", "path", "id", "id", "mail"]
-    assert object_kind("invoices") == "name"
+    kinds = {"a/b.txt": "path", "report.pdf": "path", "#12": "id", "P025": "id", "invoices": "name"}
+    kinds["ann@x.example"] = "mail"
+    assert {text: object_kind(text) for text in kinds} == kinds
     assert object_forms("/Folder/Report.TXT/") == ("/folder/report.txt", "report.txt")
-
-
-def test_every_action_has_words_and_the_values_are_bounded():
-    """A prompt of ten thousand objects keeps a bounded number of values."""
     read = read_vocabulary([])
     sentence = "Delete " + " ".join(f"file{n}.txt" for n in range(10_000))
-
     assert read("delete it") == ("delete",)
     assert len(requested_values([sentence], read)) < 200
 

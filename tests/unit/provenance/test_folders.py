@@ -6,9 +6,8 @@ from guard.operations.approvals import Decided
 from guard.provenance import ladder
 from guard.provenance.approvals import Scope
 from guard.provenance.questions import Answer
-from guard.runtime.wiring import assemble
 from guard.values.folders import KIND, above
-from lab.trust.harness import OTHER, TOOLS, world_of
+from lab.trust.harness import OTHER, TOOLS
 
 POLICY = """
 version: 1
@@ -34,14 +33,15 @@ FORMS = (
     "{0}/a\0/x", "file://{0}/x", "/{0}/x", "~/notes/x", "{0}/`x`/y", "{0}/" + "x" * 200,
     "/x/../data/ann/notes/x", "/proc/self/root{0}/x", "/x\n{0}/y",
 )  # fmt: skip
+OTHER_CALLS = (
+    {"path": f"{FOLDER}/k.pem"},
+    {"paths": ["/etc/passwd"]},
+    {"paths": [f"{FOLDER}/x"] * 40},
+    {"tool": "edit_file"},
+    {"principal": "bob"},
+    {"listener": OTHER},
+)
 ESCAPES = [form.format(FOLDER, "/data/ann") for form in FORMS]
-
-
-@pytest.fixture
-async def world(world_redis):
-    """Give a world whose tools read and write files."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
 
 
 async def answered(world, tool, path, answer=Answer.DIRECTORY, scope=Scope.PRINCIPAL):
@@ -61,26 +61,16 @@ async def verdict(world, tool, path, principal="alice", listener=TOOLS, **more):
     return (await agent.call(tool, {"path": path, **more})).verdict
 
 
-async def test_an_answer_covers_files_below_and_nothing_else(world):
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+async def test_an_answer_covers_files_below_and_nothing_else(world, tool):
     """It is one principal's, one tool's and one server's, and no other rule's."""
-    await answered(world, "read_file", FILE)
+    await answered(world, tool, FILE)
     for path in (f"{FOLDER}/b.md", f"{FOLDER}/deep/er/c.md", FILE):
-        assert await verdict(world, "read_file", path) == "allow", path
-    let = [path for path in ESCAPES if await verdict(world, "read_file", path) != "ask"]
-    assert not let
-    assert await verdict(world, "read_file", f"{FOLDER}/k.pem") == "ask"
-    assert await verdict(world, "read_file", FILE, paths=["/etc/passwd"]) == "ask"
-    assert await verdict(world, "read_file", FILE, paths=[f"{FOLDER}/x"] * 40) == "ask"
-    assert await verdict(world, "edit_file", FILE) == "ask"
-    assert await verdict(world, "read_file", FILE, principal="bob") == "ask"
-    assert await verdict(world, "read_file", FILE, listener=OTHER) == "ask"
-
-
-async def test_an_action_is_covered_in_the_directory_alone(world):
-    """An answer for the files of one directory is none for every file of the tool."""
-    await answered(world, "write_file", FILE)
-    assert await verdict(world, "write_file", f"{FOLDER}/b.md") == "allow"
-    assert [p for p in ESCAPES if await verdict(world, "write_file", p) != "ask"] == []
+        assert await verdict(world, tool, path) == "allow", path
+    assert [path for path in ESCAPES if await verdict(world, tool, path) != "ask"] == []
+    if tool == "read_file":
+        for more in OTHER_CALLS:
+            assert await verdict(world, **{"tool": tool, "path": FILE, **more}) == "ask", more
 
 
 @pytest.mark.parametrize(("tool", "verb"), [("write_file", "touch"), ("read_file", "read")])
@@ -92,17 +82,12 @@ async def test_a_file_that_the_user_refuses_is_not_covered(world, tool, verb):
     await agent.prompt(f"Tidy up. Never {verb} {FOLDER}/b.md!")
     told = [await agent.call(tool, {"path": f"{FOLDER}/{name}"}) for name in ("b.md", "c.md")]
     assert [one.verdict for one in told] == ["ask", "allow"]
-
-
-async def test_a_directory_is_listed_and_revoked(world):
-    """The list names it; without it the next call is asked about."""
-    await answered(world, "read_file", FILE)
-    assert await verdict(world, "read_file", f"{FOLDER}/b.md") == "allow"
+    # The list names the directory; without it the next call is asked about.
     [one] = await world.operator.remembered(world.clock.now())
-    assert (one.kind, one.recipient, one.by, one.tool) == (KIND, FOLDER, "ann", "read_file")
-    assert one.used
+    assert one.kind.endswith(KIND)
+    assert (one.recipient, one.by, one.tool) == (FOLDER, "ann", tool)
     await world.operator.revoke_remembered(bytes.fromhex(one.mark))
-    assert await verdict(world, "read_file", f"{FOLDER}/b.md") == "ask"
+    assert await verdict(world, tool, f"{FOLDER}/c.md") == "ask"
 
 
 @pytest.mark.parametrize(

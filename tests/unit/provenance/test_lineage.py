@@ -1,17 +1,12 @@
 """Every save leaves a hop: the path of a value can be told, holes in it are seen, labels stand."""
 
-import asyncio
 import itertools
 import struct
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import Identity, Integrity
-from guard.core.policy import StateLimits
-from guard.operations.labels import LabelOperator
 from guard.provenance.lineage import (
     LIST_FIRST,
     LIST_LIMIT,
@@ -20,67 +15,32 @@ from guard.provenance.lineage import (
     numbered_in,
 )
 from guard.provenance.seal import Seal
-from guard.store.store import RedisSessionStore
-from tests.unit.provenance.agents import play, rung
+from tests.guards import KEY
+from tests.unit.provenance.agents import fields_of, operator_of, play, rung
 
-KEY = bytes(range(32))
 ATTACKER = "drop@evil.test"
-VALUE = f"mail:{ATTACKER}"
 
 
-@pytest.fixture
-def seal():
-    """Return the deployment's seal."""
-    return Seal(KEY)
+def words(step):
+    """Return a step of a path as nested lists of words."""
+    name = step.kind if not step.why else f"{step.kind} {step.why}"
+    if step.record is not None and step.kind != "gap":
+        name += f" {step.record.source} {step.record.call}"
+    return [name, *map(words, step.then)]
 
 
-@pytest.fixture
-def path(store, seal):
-    """Return a function that tells the path of a value or an item as nested lists of words."""
-    operator = LabelOperator(store, seal, StateLimits())
-
-    def words(step):
-        name = step.kind if not step.why else f"{step.kind} {step.why}"
-        if step.record is not None and step.kind != "gap":
-            name += f" {step.record.source} {step.record.call}"
-        return [name, *map(words, step.then)]
-
-    async def told(text=ATTACKER, store="", value=None):
-        found = await operator.trace(text, 1_700_000_100.0, store=store)
-        name = value or (f"item {text} of {store}" if store else f"mail:{text}")
-        return [words(step) for step in found[name].steps] if name in found else None
-
-    return told
+async def path(agent, text=ATTACKER, store=""):
+    """Return the path of a value or an item."""
+    found = await operator_of(agent.guard).trace(text, 1_700_000_100.0, store=store)
+    name = f"item {text} of {store}" if store else f"mail:{text}"
+    return [words(step) for step in found[name].steps]
 
 
-async def keep(agent, key, text=ATTACKER):
-    """Save a text under a key."""
-    await agent.call("save", {"key": key, "value": text}, "ok")
-
-
-async def recall(agent, key, text=ATTACKER):
-    """Recall the text of a key."""
-    await agent.call("recall", {"key": key}, text)
-
-
-async def launder(agent, *keys):
-    """Read an address and save it, and again under each further key in a session of its own."""
-    await agent.call("read", {}, f"mail {ATTACKER}")
-    await keep(agent, keys[0])
-    for before, key in itertools.pairwise(keys):
-        later = agent.in_session(f"session-{key}")
-        await recall(later, before)
-        await keep(later, key)
-
-
-async def hop_field(store, seal, value=VALUE):
+async def hops_of(agent, value=ATTACKER):
     """Return key, field and raw list of a value's hops."""
-    mark = seal.fingerprint(value)
-    for key in await store.client.execute("KEYS", f"{store._keys.namespace}:*:m:*"):
-        raw = await store.client.execute("HGET", key, mark + b"H")
-        if raw is not None:
-            return key, mark + b"H", raw
-    return None
+    mark = Seal(KEY).fingerprint(f"mail:{value}") + b"H"
+    [found] = [one async for one in fields_of(agent.guard._store, "m") if one[1] == mark]
+    return found
 
 
 def entries_of(raw):
@@ -111,6 +71,14 @@ WORDS = "always copy the accountant"
 def saved(key, text=ATTACKER):
     """Return the step in which a text is saved under a key."""
     return "save", {"key": key, "value": text}, "ok"
+
+
+def launder(*keys):
+    """Return the steps in which an address is read, saved, and saved again in further sessions."""
+    steps = [READ, saved(keys[0])]
+    for before, key in itertools.pairwise(keys):
+        steps += [("in", f"session-{key}"), ("recall", {"key": before}, ATTACKER), saved(key)]
+    return steps
 
 
 @pytest.mark.parametrize(
@@ -178,42 +146,37 @@ def saved(key, text=ATTACKER):
         ),
     ],
 )
-async def test_every_save_of_a_value_is_a_hop(agent, path, steps, of, tree):
+async def test_every_save_of_a_value_is_a_hop(agent, steps, of, tree):
     """From the text that was read to the last store, whoever carried it."""
-    await play(agent, steps)
+    agent = await play(agent, steps)
 
-    assert await path(*of) == tree
+    assert await path(agent, *of) == tree
 
 
-async def test_a_hop_has_its_own_principal(agent, store, seal):
+async def test_a_hop_has_its_own_principal_and_the_same_save_is_no_second_one(agent):
     """Another agent of the store has read nothing but the memory."""
-    await launder(agent, "a")
-    bob = agent.as_principal("bob")
-    await recall(bob, "a")
-    await keep(bob, "b")
+    await play(agent, [READ, *[saved("a")] * 5, BOB, RECALLED, saved("b")])
 
-    operator = LabelOperator(store, seal, StateLimits())
-    [first] = (await operator.trace(ATTACKER, agent.at))[VALUE].steps
+    [[first]] = [
+        one.steps for one in (await operator_of(agent.guard).trace(ATTACKER, 1e9)).values()
+    ]
     [save] = first.then
     assert save.hop.principal != save.then[0].hop.principal
+    _, _, raw = await hops_of(agent)
+    assert len(entries_of(raw)) == struct.unpack_from(">H", raw)[0] == 2
 
 
-async def test_beyond_the_bound_the_middle_is_given_up_and_the_tree_says_so(
-    agent, path, store, seal
-):
+async def test_beyond_the_bound_the_middle_is_given_up_and_the_tree_says_so(agent):
     """Where it came from and where it is now stay; labels are untouched."""
     keys = [f"key-{number}" for number in range(LIST_LIMIT + 4)]
-    await launder(agent, *keys)
+    await play(agent, launder(*keys))
 
-    gap, rest, first = await path()
-    assert gap == ["gap deleted"]
-    assert rest[0] == "read read 0"
-    assert first[0] == "gap parent"
-    _, _, raw = await hop_field(store, seal)
+    gap, rest, first = await path(agent)
+    assert (gap, rest[0], first[0]) == (["gap deleted"], "read read 0", "gap parent")
+    _, _, raw = await hops_of(agent)
     assert len(entries_of(raw)) == LIST_LIMIT
     assert struct.unpack_from(">H", raw)[0] == len(keys)
-    assert depth(rest) == LIST_FIRST + 1
-    assert depth(first) == LIST_LIMIT - LIST_FIRST + 1
+    assert (depth(rest), depth(first)) == (LIST_FIRST + 1, LIST_LIMIT - LIST_FIRST + 1)
     assert rung(await agent.send(ATTACKER)) == "tainted"
 
 
@@ -222,152 +185,137 @@ def depth(step):
     return 1 + max(map(depth, step[1:]), default=0)
 
 
-async def test_the_same_save_again_is_no_second_hop(agent, store, seal):
-    """One hop per value, item and session, however often it is saved."""
-    await launder(agent, "a")
-    for _ in range(5):
-        await keep(agent, "a")
+def edit(change):
+    """Return the step in which somebody edits the hops in Redis, or deletes them."""
 
-    _, _, raw = await hop_field(store, seal)
-    assert len(entries_of(raw)) == struct.unpack_from(">H", raw)[0] == 1
+    async def deed(agent):
+        key, field, raw = await hops_of(agent)
+        changed = change(raw)
+        edited = ["HDEL", key, field] if changed is None else ["HSET", key, field, changed]
+        await agent.guard._store.client.execute(*edited)
 
-
-@pytest.mark.parametrize("place", [0, 7, 8, 20, 40, 60, 89])
-async def test_an_altered_hop_is_shown_as_altered_and_leaves_a_gap(agent, path, store, seal, place):
-    """What was saved after it hangs in the air; nothing of it is believed, and no label changes."""
-    await launder(agent, "a", "b", "c")
-    key, field, raw = await hop_field(store, seal)
-    first, second, third = entries_of(raw)
-    broken = bytearray(second)
-    broken[place] ^= 1
-    await store.client.execute("HSET", key, field, list_of([first, bytes(broken), third]))
-
-    assert await path() == [
-        ["altered"],
-        ["read read 0", ["saved save 1"]],
-        ["gap parent", ["saved save 1"]],
-    ]
-    assert rung(await agent.send(ATTACKER)) == "tainted"
+    return "do", deed
 
 
-@pytest.mark.parametrize("count", [3, 2])
-async def test_a_deleted_hop_is_a_gap_even_where_the_count_was_corrected(
-    agent, path, store, seal, count
-):
-    """The next save names the item it was recalled from."""
-    await launder(agent, "a", "b", "c")
-    key, field, raw = await hop_field(store, seal)
-    first, _, third = entries_of(raw)
-    await store.client.execute("HSET", key, field, list_of([first, third], count))
+def altered(place):
+    """Return a change of one byte of the second hop."""
 
-    holes = [["gap deleted"]] if count == 3 else []
-    assert await path() == [
-        *holes,
-        ["read read 0", ["saved save 1"]],
-        ["gap parent", ["saved save 1"]],
-    ]
+    def change(raw):
+        first, second, third = entries_of(raw)
+        return list_of(
+            [first, second[:place] + bytes([second[place] ^ 1]) + second[place + 1 :], third]
+        )
+
+    return change
 
 
-async def test_a_deleted_list_is_a_gap_behind_the_label(agent, path, store, seal):
-    """A saved value without any save on record is not a value with a short path."""
-    await launder(agent, "a", "b")
-    key, field, _ = await hop_field(store, seal)
-    await store.client.execute("HDEL", key, field)
-    assert await path() == [["gap label"]]
-
-    bob = agent.as_principal("bob")
-    await keep(bob, "c")
-    assert await path() == [["gap label"], ["memory read 0", ["saved save 0"]]]
+def without_second(count):
+    """Return a change that takes the second of three hops out, with a count."""
+    return lambda raw: list_of(entries_of(raw)[::2], count)
 
 
-async def test_a_hop_moved_from_another_value_is_altered(agent, path, store, seal):
-    """The seal binds it to its place."""
-    await launder(agent, "a")
-    await agent.say("Write to carol@partner.test.")
-    await keep(agent, "p", "carol@partner.test")
-    _, _, good = await hop_field(store, seal, "mail:carol@partner.test")
-    key, field, _ = await hop_field(store, seal)
-    await store.client.execute("HSET", key, field, good)
+async def _move(agent):
+    _, _, good = await hops_of(agent, CAROL)
+    key, field, _ = await hops_of(agent)
+    await agent.guard._store.client.execute("HSET", key, field, good)
 
-    assert await path() == [["altered"]]
+
+async def _forget_recalls(agent):
+    async for key, *_ in fields_of(agent.guard._store, "v"):
+        await agent.guard._store.client.execute("HDEL", key, b"r")
+
+
+async def _import(agent):
+    items = [("facts", ATTACKER, Integrity.AUTHENTICATED)]
+    await agent.guard.notes.memory("default", items, agent.at)
+
+
+BEFORE, AFTER = ["read read 0", ["saved save 1"]], ["gap parent", ["saved save 1"]]
+DELETED = edit(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "tree"),
+    [
+        *(
+            pytest.param(
+                [*launder("a", "b", "c"), edit(altered(place))],
+                [["altered"], BEFORE, AFTER],
+                id=f"a hop altered at {place}",
+            )
+            for place in (0, 7, 8, 20, 40, 60, 89)
+        ),
+        pytest.param(
+            [*launder("a", "b", "c"), edit(without_second(3))],
+            [["gap deleted"], BEFORE, AFTER],
+            id="a deleted hop",
+        ),
+        pytest.param(
+            [*launder("a", "b", "c"), edit(without_second(2))],
+            [BEFORE, AFTER],
+            id="a deleted hop whose count was corrected",
+        ),
+        pytest.param([*launder("a", "b"), DELETED], [["gap label"]], id="a deleted list"),
+        pytest.param(
+            [*launder("a", "b"), DELETED, ("in", "one"), BOB, saved("c")],
+            [["gap label"], ["memory read 0", ["saved save 0"]]],
+            id="a save behind a deleted list",
+        ),
+        pytest.param(
+            [
+                READ,
+                saved("a"),
+                ("say", f"Write to {CAROL}."),
+                saved("p", CAROL),
+                ("do", _move),
+            ],
+            [["altered"]],
+            id="a hop moved from another value",
+        ),
+        pytest.param(
+            [
+                *launder("a"),
+                ("in", "later"),
+                RECALLED,
+                ("do", _forget_recalls),
+                saved("b"),
+            ],
+            [BEFORE, ["gap recall", ["saved save 1"]]],
+            id="recalls that were deleted",
+        ),
+    ],
+)
+async def test_an_edited_path_has_a_gap_and_no_label_changes(agent, steps, tree):
+    """What was saved behind it hangs in the air; nothing of it is believed."""
+    agent = await play(agent, steps)
+
+    assert await path(agent) == tree
     assert rung(await agent.in_session("x").send(ATTACKER)) == "tainted"
 
 
-async def test_recalls_that_were_deleted_leave_a_gap_and_no_clean_path(agent, path, store):
-    """The session had read memory, so that it read the mail once does not settle it."""
-    await launder(agent, "a")
-    later = agent.in_session("later")
-    await recall(later, "a")
-    for key in await store.client.execute("KEYS", f"{store._keys.namespace}:*:v:*"):
-        await store.client.execute("HDEL", key, b"r")
-    await keep(later, "b")
-
-    assert await path() == [
-        ["read read 0", ["saved save 1"]],
-        ["gap recall", ["saved save 1"]],
-    ]
-
-
-async def test_what_was_imported_and_saved_again_says_that_no_save_is_known(agent, path):
+async def test_what_was_imported_and_saved_again_says_that_no_save_is_known(agent):
     """An import names no item, so the tree does not pretend to know one."""
-    await agent.guard.notes.memory(
-        "default", [("facts", "pat@partner.test", Integrity.AUTHENTICATED)], agent.at
-    )
-    await recall(agent, "p", "pat@partner.test")
-    await keep(agent, "q", "pat@partner.test")
+    await play(agent, [("do", _import), RECALLED, saved("q")])
 
-    assert await path("pat@partner.test") == [["gap parent", ["saved save 1"]]]
+    assert await path(agent) == [AFTER]
 
 
 @pytest.mark.parametrize(
     "raw", [b"", b"\0", b"\0\1", b"\0\0\0", b"\xff\xff\xff\xff", b"\0\2\0\0\0\0", b"x" * 500]
 )
-async def test_nonsense_in_place_of_hops_is_read_and_saved_over(agent, path, store, seal, raw):
+async def test_nonsense_in_place_of_hops_is_read_and_saved_over(agent, raw):
     """Neither the tree nor the next save fails, and the label stands."""
-    await launder(agent, "a")
-    key, field, _ = await hop_field(store, seal)
-    await store.client.execute("HSET", key, field, raw)
-    await path()
-    bob = agent.as_principal("bob")
-    await recall(bob, "a")
-    await keep(bob, "b")
+    await play(agent, [READ, saved("a"), edit(lambda _: raw), ("do", path)])
+    bob = await play(agent, [BOB, RECALLED, saved("b"), ("send", ATTACKER, "tainted")])
 
-    steps = await path()
-    assert ["gap parent", ["saved save 1"]] in steps or ["altered"] in steps
-    assert rung(await bob.send(ATTACKER)) == "tainted"
-
-
-@given(numbers=st.lists(st.integers(0, 40), max_size=45))
-@example(numbers=[*range(40), 3, 20, 39])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_list_keeps_its_oldest_and_its_newest_entries(redis_server, redis_namespace, numbers):
-    """Whatever is added in whatever order: each once, the bound held, the count of all."""
-    area = LabelSet("y", (redis_namespace, *map(str, numbers)), "", ttl=0, limit=4)
-    entries = [b"8 bytes " + number.to_bytes(28, "big") + bytes(number) for number in numbers]
-    held = []
-    count = 0
-    for entry in entries:
-        if entry not in held:
-            count += 1
-            held = held if len(held) < LIST_LIMIT else held[:LIST_FIRST] + held[LIST_FIRST + 1 :]
-            held.append(entry)
-
-    async def kept():
-        store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
-        identity = Identity("p", "s")
-        writes = [LabelWrite(area, LabelWriteMode.APPEND, ((b"f", entry),)) for entry in entries]
-        await store.note(identity, writes)
-        [raw] = await store.look_up(identity, LabelLookup(area, (b"f",)))
-        await store.aclose()
-        return raw
-
-    assert asyncio.run(kept()) == (list_of(held, count) if numbers else None)
+    steps = await path(bob)
+    assert AFTER in steps or ["altered"] in steps
 
 
 @pytest.mark.parametrize("count", [0, 1, LIST_FIRST, LIST_LIMIT, LIST_LIMIT + 1, 3 * LIST_LIMIT])
-async def test_of_what_is_counted_the_first_and_the_last_are_held(store, seal, count):
+async def test_of_what_is_counted_the_first_and_the_last_are_held(store, count):
     """In order; what was altered or deleted is told from what the bound let go."""
-    area = LabelSet("y", ("t",), "", ttl=0, limit=400)
+    seal, area = Seal(KEY), LabelSet("y", ("t",), "", ttl=0, limit=400)
     bodies = [b"body %d" % number for number in range(count)]
     entries = [(b"f", seal.sealed(area, b"f", body)) for body in bodies]
     writes = [LabelWrite(area, LabelWriteMode.NUMBER, (entry,)) for entry in entries]
@@ -384,30 +332,3 @@ async def test_of_what_is_counted_the_first_and_the_last_are_held(store, seal, c
         assert numbered_in(seal, area, b"f", raw) == altered
         for junk in (b"-1", b"x", b"9" * 20, 7):
             assert numbered_in(seal, area, b"f", [junk, *raw[1:]]) == Entries(altered=1)
-
-
-async def test_what_is_counted_has_half_of_its_set(store):
-    """Fields that are there go on; one for which there is no room leaves nothing, and no error."""
-    area = LabelSet("y", ("t",), "", ttl=0, limit=2)
-    fields = [b"%02d" % number for number in range(LIST_LIMIT)]
-    identity = Identity("p", "s")
-    for _ in range(2):
-        writes = [LabelWrite(area, LabelWriteMode.NUMBER, ((one, b"entry"),)) for one in fields]
-        await store.note(identity, writes)
-    counts = await store.look_up(identity, LabelLookup(area, tuple(fields)))
-    room = LIST_LIMIT // 2 + 1
-    assert [*counts] == [b"2"] * room + [None] * (LIST_LIMIT - room)
-
-
-async def test_no_text_is_in_a_hop(agent, store, seal):
-    """Fingerprints and digests: no address, no key of an item, no principal, no session."""
-    alice = agent.in_session("session-of-alice")
-    await alice.call("read", {}, f"mail {ATTACKER}")
-    await keep(alice, "the-secret-key")
-    await recall(alice, "the-secret-key")
-    await keep(alice, "other-key")
-
-    _, _, raw = await hop_field(store, seal)
-    assert not any(word in raw for word in (b"evil", b"secret", b"other", b"alice"))
-    assert b"facts" in raw
-    assert b"save" in raw

@@ -2,6 +2,7 @@
 
 import random
 import re
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from types import SimpleNamespace
@@ -12,8 +13,6 @@ from guard.core.errors import GuardError
 from guard.operations.labels import unkept
 from guard.provenance import payments, tracing
 from guard.provenance.approvals import Grant, Scope
-from guard.runtime.wiring import assemble
-from lab.trust.harness import world_of
 
 POLICY = """
 version: 1
@@ -32,93 +31,67 @@ tools:
 PAID = {"to": "NL91ABNA0417164300", "amount": 10, "currency": "EUR"}
 
 
-async def remembered(world, tool, arguments):
+async def remembered(world, tool, arguments, limit=""):
     """Have a payment approved and remembered."""
-    asked = await world.agent().call(tool, arguments)
-    await world.approve(asked.decision_id, remember=True)
+    asked, now = await world.agent().call(tool, arguments), world.clock.now()
+    grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
+    await world.operator.approve(asked.decision_id, now, grant)
     assert (await world.agent().call(tool, arguments)).forwarded
 
 
-@pytest.fixture
-async def world(world_redis):
-    """Give a world under the policy of these tests."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
-
-
 @pytest.mark.parametrize(
-    ("changed", "verdict"),
+    ("limit", "changed", "verdict"),
     [
-        ({}, "allow"),
-        ({"amount": 9.99}, "allow"),
-        ({"amount": "10.00", "currency": "eur"}, "allow"),
-        ({"amount": 10.01}, "ask"),
-        ({"amount": 9999}, "ask"),
-        ({"amount": "9999"}, "ask"),
-        ({"amount": "1e4"}, "ask"),
-        ({"amount": -5}, "ask"),
-        ({"amount": [1, 9999]}, "ask"),
-        ({"amount": None}, "ask"),
-        ({"amount": "ten"}, "ask"),
-        ({"currency": "BTC"}, "ask"),
-        ({"currency": None}, "ask"),
-        ({"to": "DE89370400440532013000"}, "ask"),
+        ("", {}, "allow"),
+        ("", {"amount": 9.99}, "allow"),
+        ("", {"amount": "10.00", "currency": "eur"}, "allow"),
+        ("", {"amount": 10.01}, "ask"),
+        ("", {"amount": 9999}, "ask"),
+        ("", {"amount": "9999"}, "ask"),
+        ("", {"amount": "1e4"}, "ask"),
+        ("", {"amount": -5}, "ask"),
+        ("", {"amount": [1, 9999]}, "ask"),
+        ("", {"amount": None}, "ask"),
+        ("", {"amount": "ten"}, "ask"),
+        ("", {"currency": "BTC"}, "ask"),
+        ("", {"currency": None}, "ask"),
+        ("", {"to": "DE89370400440532013000"}, "ask"),
+        ("500", {"amount": 500}, "allow"),
+        ("500", {"amount": 500.01}, "ask"),
+        ("500", {"amount": 1, "currency": "BTC"}, "ask"),
+        ("5", {"amount": 10}, "ask"),
     ],
 )
-async def test_a_remembered_payee_is_good_up_to_the_amount(world, changed, verdict):
-    """More money, another currency and an amount that cannot be read are asked about."""
-    await remembered(world, "pay", PAID)
+async def test_a_remembered_payee_is_good_up_to_the_amount(world, limit, changed, verdict):
+    """More money, another currency and an amount that cannot be read are asked about.
+
+    The limit of a person replaces the amount of the approved payment, in its currency.
+    """
+    await remembered(world, "pay", PAID, limit)
     assert (await world.agent(session="s2").call("pay", PAID | changed)).verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("limit", "amount", "verdict"),
-    [("500", 500, "allow"), ("500", 500.01, "ask"), ("5", 10, "ask"), ("", 10.01, "ask")],
-)
-async def test_a_person_sets_the_limit_of_a_payee(world, limit, amount, verdict):
-    """The limit replaces the amount of the approved payment, in its currency."""
-    asked = await world.agent().call("pay", PAID)
+async def test_only_one_payment_has_a_limit(world):
+    """An answer that would lose its limit is refused: a mail has none, two payments may differ."""
     now = world.clock.now()
-    grant = Grant(Scope.PRINCIPAL, now + 3600, limit=limit)
-    await world.operator.approve(asked.decision_id, now, grant)
-    assert (await world.agent().call("pay", PAID)).forwarded
-    later = world.agent(session="s2")
-    assert (await later.call("pay", PAID | {"amount": amount})).verdict == verdict
-    other = PAID | {"amount": 1, "currency": "BTC"}
-    assert (await later.call("pay", other)).verdict == "ask"
-
-
-async def test_only_a_payment_has_a_limit(world):
-    """An answer that would silently lose its limit is refused, and the request still waits."""
+    grant = Grant(Scope.PRINCIPAL, now + 60, limit="5")
     mail = {"to": "new@partner.test", "subject": "s", "body": "b"}
     asked = await world.agent().call("email_send_email", mail)
-    now = world.clock.now()
     with pytest.raises(GuardError, match="not one payment"):
-        await world.operator.approve(
-            asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 60, limit="5")
-        )
+        await world.operator.approve(asked.decision_id, now, grant)
     await world.approve(asked.decision_id)
 
-
-async def test_a_limit_is_for_one_payment(world):
-    """Another payment of the same message may be in another currency."""
     asked = await world.agent().call("pay", PAID)
     request = await world.operator.asked(asked.decision_id)
-    grant = Grant(Scope.PRINCIPAL, world.clock.now() + 60, limit="5")
-
     assert not unkept(request, grant)
     assert "not one payment" in unkept(replace(request, calls=request.calls * 2), grant)
 
 
-async def test_a_payment_without_a_declared_amount_is_asked_about_each_time(world):
-    """No amount could bound what is remembered."""
+async def test_without_a_declared_amount_or_its_comparison_nothing_bounds_it(world, monkeypatch):
+    """So a tool that declares none is asked about each time; switched off, 9,999 EUR pass."""
     arguments = {"to": PAID["to"], "amount": 10}
     await remembered(world, "transfer", arguments)
     assert (await world.agent(session="s2").call("transfer", arguments)).verdict == "ask"
-
-
-async def test_the_amount_is_what_bounds_it(world, monkeypatch):
-    """With the comparison switched off, 9,999 EUR pass."""
     monkeypatch.setattr(tracing, "within", lambda *_: True)
     await remembered(world, "pay", PAID)
     more = PAID | {"amount": 9999}
@@ -140,11 +113,6 @@ def paid(amount):
     return payments.amount_of(SimpleNamespace(mapping=SimpleNamespace(action=action), call=call))
 
 
-def by_decimal(text):
-    """Read a number as the standard library does."""
-    return Decimal(text)
-
-
 def by_prefix(text):
     """Read what stands before the first other sign, as programs do that forgive."""
     return Decimal(re.match(r"\s*[0-9]*\.?[0-9]*", text)[0])
@@ -159,17 +127,13 @@ def by_groups(text):
 def test_an_amount_that_two_programs_read_otherwise_is_not_remembered():
     """Three readers agree on each amount that can be remembered."""
     rng = random.Random(1)
-    known = 0
-    for _ in range(4000):
-        text = "".join(rng.choices("0123456789.._e \uff11", k=rng.randint(1, 7)))
-        amount = paid(text)
-        if amount == payments.UNKNOWN:
-            continue
-        known += 1
-        for reader in (by_decimal, by_prefix, by_groups):
-            try:
+    texts = (
+        "".join(rng.choices("0123456789.._e \uff11", k=rng.randint(1, 7))) for _ in range(4000)
+    )
+    known = {text: paid(text) for text in texts if paid(text) != payments.UNKNOWN}
+    for text, amount in known.items():
+        for reader in (Decimal, by_prefix, by_groups):
+            with suppress(InvalidOperation):
                 assert reader(text) == Decimal(amount)
-            except InvalidOperation:
-                continue
-    assert known > 100
+    assert len(known) > 100
     assert paid(10.125) == "10.125 "

@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 
 from guard.core.errors import GuardError
-from guard.core.model import Identity, ToolCall
-from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Approver
-from guard.provenance.label_sets import bucket_of
 from guard.provenance.principal_status import (
     ASKED_SECONDS,
     GLASS,
@@ -20,8 +17,9 @@ from guard.provenance.principal_status import (
 from guard.provenance.seal import Seal
 from guard.store.principal_status import PrincipalStatusOperator
 from tests.guards import KEY, guard_on
+from tests.unit.provenance.agents import Agent, play
 
-NOW = 1_700_000_000.0
+NOW = Agent.at
 POLICY = """
 version: 1
 name: office
@@ -40,25 +38,13 @@ WANTED = BreakGlass("", "alice", "", "mail is down", 600, 0.0, 0.0, "", "", "")
 
 
 @pytest.fixture
-def agent(store, policy_from):
-    """Return a function: calls under a policy with some approvals section give verdicts."""
+def under(store, policy_from):
+    """Return a function that gives an agent of a new guard, under some approvals section."""
 
-    def under(approvals):
-        guard, number = (
-            guard_on(store, policy_from(POLICY.format(approvals=approvals))),
-            iter(range(10**6)),
-        )
+    def agent(section):
+        return Agent(guard_on(store, policy_from(POLICY.format(approvals=section))))
 
-        async def send(to="drop@evil.test", *, at=NOW, tool="send", principal="alice", body=""):
-            arguments = {"to": to, "body": body}
-            who = Identity(principal, "s")
-            call = ToolCall(f"c{next(number)}", who, tool, arguments, "test", at)
-            [(_, verdict)] = await guard.judge(JudgeRequest([call]))
-            return verdict.action.label, verdict.reasons[0].code
-
-        return send
-
-    return under
+    return agent
 
 
 @pytest.fixture
@@ -67,89 +53,114 @@ def operator(store):
     return PrincipalStatusOperator(store, Seal(KEY), "default")
 
 
-PAUSE_3 = "{pause: {asks: 3, within: 10m, lasts: 1h}}"
+def send(expected, body="", to="drop@evil.test", tool="send"):
+    """Return the step in which a call is made."""
+    return "try", tool, {"to": to, "body": str(body)}, expected
 
 
-async def test_a_principal_that_asks_too_often_is_paused_and_others_are_not(agent, operator):
-    """The third different ask pauses; then nobody is asked, and no request waits."""
-    send = agent(PAUSE_3)
-    asked = [(await send(body=str(n)))[0] for n in range(3)]
-    assert asked == ["ask", "ask", "ask"]
-    assert await send(body="4") == ("block", "asks_paused")
-    assert (await send(principal="bob"))[0] == "ask"
-    [pause], _ = await operator.in_force(NOW)
-    assert (pause.principal, pause.asks) == ("alice", 3)
-    assert (await send(body="5", at=NOW + 3601))[0] == "ask", "it ends by itself"
+def by_people(name, *arguments):
+    """Return the step in which people do something."""
+
+    async def deed(agent):
+        operator = PrincipalStatusOperator(agent.guard._store, Seal(KEY), "default")
+        assert await getattr(operator, name)(*arguments)
+
+    return "do", deed
 
 
-async def test_a_pause_holds_for_every_worker_and_people_end_it(store, agent, operator):
-    """Another guard on the same Redis reads it; once it is ended, asks are asks again."""
-    send = agent(PAUSE_3)
-    for number in range(3):
-        await send(body=str(number))
-    other = agent(PAUSE_3)
-    assert (await other(body="9"))[1] == "asks_paused"
-    assert await operator.resume("alice")
-    assert not await operator.resume("alice")
-    assert (await other(body="9"))[0] == "ask"
+def opened(longest=1800, **fields):
+    """Return the step in which two people open a break-glass."""
+
+    async def deed(agent):
+        operator = PrincipalStatusOperator(agent.guard._store, Seal(KEY), "default")
+        asked = await operator.ask_glass(replace(WANTED, **fields), ANN, NOW)
+        await operator.open_glass(asked.id, BEA, NOW, longest)
+
+    return "do", deed
 
 
-async def test_asks_of_all_workers_count_together(agent, operator):
+PAUSE_3, GLASS_30, NEITHER = (
+    "{pause: {asks: 3, within: 10m, lasts: 1h}}",
+    "{break_glass: 30m}",
+    "{own: refuse}",
+)
+PAUSED, PAY = send("block asks_paused", "9"), opened(3600, tool="pay", seconds=3600)
+SLOW = [step for n in range(5) for step in (("later", 1000), send("ask", n))]
+
+
+@pytest.mark.parametrize(
+    ("section", "steps"),
+    [
+        pytest.param(
+            PAUSE_3,
+            [
+                *(send("ask", n) for n in range(3)),
+                PAUSED,
+                ("as", "bob"),
+                send("ask"),
+                ("as", "alice"),
+                ("later", 3601),
+                send("ask", "5"),
+            ],
+            id="a principal that asks too often is paused for a while, and others are not",
+        ),
+        pytest.param(
+            PAUSE_3,
+            [send("ask", "same")] * 20,
+            id="the same call again is one ask",
+        ),
+        pytest.param(PAUSE_3, SLOW, id="asks of long ago are none"),
+        pytest.param(NEITHER, [send("ask", n) for n in range(8)], id="switched off, asks go on"),
+        pytest.param(
+            GLASS_30,
+            [by_people("ask_glass", WANTED, ANN, NOW), send("ask")],
+            id="one person opens nothing",
+        ),
+        pytest.param(
+            GLASS_30,
+            [
+                opened(),
+                ("later", 1),
+                send("allow break_glass"),
+                send("block", to="x@denied.test"),
+                ("as", "bob"),
+                send("ask"),
+                ("as", "alice"),
+                ("later", -2),
+                send("ask"),
+                ("later", 601),
+                send("ask"),
+                ("later", -599),
+                by_people("close_glass", "alice"),
+                send("ask"),
+            ],
+            id="two people let a principal do what would be asked until it ends or is closed",
+        ),
+        pytest.param(
+            "{break_glass: 1h}",
+            [PAY, send("allow", tool="pay"), send("ask")],
+            id="a break-glass is for its tool",
+        ),
+        pytest.param(GLASS_30, [PAY, send("ask", tool="pay")], id="a shorter policy closes it"),
+        pytest.param(NEITHER, [PAY, send("ask", tool="pay")], id="a policy without it closes it"),
+    ],
+)
+async def test_asks_are_paused_or_let_through_for_a_while(under, steps, section):
+    """A clock that jumps back opens nothing."""
+    await play(under(section), steps)
+
+
+async def test_asks_of_all_workers_count_together(under, operator):
     """Three workers, one ask each; and what led to a pause counts towards no second one."""
-    workers = [agent(PAUSE_3) for _ in range(3)]
-    asked = [(await send(body=str(n)))[0] for n, send in enumerate(workers)]
-    paused = [(await send(body="9"))[1] for send in workers]
-    await operator.resume("alice")
-    again = [(await send(body=f"again {n}", at=NOW + 1))[0] for n, send in enumerate(workers)]
-
-    assert asked == ["ask"] * 3
-    assert paused == ["asks_paused"] * 3
-    assert again == ["ask"] * 3
-    assert (await workers[0](body="more", at=NOW + 1))[1] == "asks_paused"
-
-
-async def test_the_same_call_again_is_one_ask_and_asks_of_long_ago_are_none(agent):
-    """A client that repeats its call until it is approved is not paused; nor is a slow one."""
-    send = agent(PAUSE_3)
-    assert {(await send(body="same"))[0] for _ in range(20)} == {"ask"}
-    slow = [(await send(body=str(n), at=NOW + 1000 * n))[0] for n in range(1, 6)]
-    assert slow == ["ask"] * 5
-
-
-async def test_without_the_section_nobody_is_paused(agent):
-    """Switched off, the asks go on: the test of the tests above."""
-    send = agent("{own: refuse}")
-    assert {(await send(body=str(n)))[0] for n in range(8)} == {"ask"}
-
-
-async def _opened(operator, *, at=NOW, longest=1800, **fields):
-    asked = await operator.ask_glass(replace(WANTED, **fields), ANN, at)
-    return await operator.open_glass(asked.id, BEA, at, longest)
-
-
-async def test_two_people_let_a_principal_do_what_would_be_asked_for_a_while(agent, operator):
-    """Until it ends or is closed; what is denied stays denied; others are asked about."""
-    send = agent("{break_glass: 30m}")
-    asked = await operator.ask_glass(WANTED, ANN, NOW)
-    assert (await send())[0] == "ask", "one person opens nothing"
-    await operator.open_glass(asked.id, BEA, NOW, 1800)
-
-    assert await send(at=NOW + 1) == ("allow", "break_glass")
-    assert (await send("x@denied.test", at=NOW + 1))[0] == "block"
-    assert (await send(principal="bob", at=NOW + 1))[0] == "ask"
-    assert (await send(at=NOW - 1))[0] == "ask", "a clock that jumps back opens nothing"
-    assert (await send(at=NOW + 600))[0] == "ask", "it ends"
-    assert await operator.close_glass("alice")
-    assert (await send(at=NOW + 1))[0] == "ask"
-
-
-async def test_a_break_glass_is_for_its_tool_and_within_the_policy(agent, operator):
-    """Another tool is asked about; a policy that no longer has it, or a shorter one, closes it."""
-    await _opened(operator, tool="pay", seconds=3600, longest=3600)
-    assert (await agent("{break_glass: 1h}")(tool="pay"))[0] == "allow"
-    assert (await agent("{break_glass: 1h}")())[0] == "ask"
-    assert (await agent("{break_glass: 30m}")(tool="pay"))[0] == "ask"
-    assert (await agent("{own: refuse}")(tool="pay"))[0] == "ask"
+    workers = [under(PAUSE_3) for _ in range(3)]
+    for number, worker in enumerate(workers):
+        await play(worker, [send("ask", number)])
+    for worker in workers:
+        await play(worker, [PAUSED])
+    assert [await operator.resume("alice") for _ in range(2)] == [True, False]
+    for number, worker in enumerate(workers):
+        await play(worker, [("later", 1), send("ask", f"again {number}")])
+    await play(workers[0], [("later", 1), PAUSED])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +184,8 @@ async def test_one_person_opens_no_break_glass(operator, second):
 
 async def test_a_break_glass_is_opened_once_and_in_time(operator):
     """Neither twice, nor after the time for a second person, nor for longer than the policy has."""
-    opened = await _opened(operator, seconds=86400)
+    asked = await operator.ask_glass(replace(WANTED, seconds=86400), ANN, NOW)
+    opened = await operator.open_glass(asked.id, BEA, NOW, 1800)
     assert opened.until == NOW + 1800
     with pytest.raises(GuardError):
         await operator.open_glass(opened.id, BEA, NOW, 1800)
@@ -185,17 +197,15 @@ async def test_a_break_glass_is_opened_once_and_in_time(operator):
             await operator.ask_glass(WANTED, by, NOW)
 
 
-async def test_a_record_of_somebody_elses_is_no_break_glass(store, agent, operator):
+async def test_a_record_of_somebody_elses_is_no_break_glass(store, under):
     """Who writes to Redis can neither forge one nor move one from another principal."""
-    await _opened(operator)
-    seal = Seal(KEY)
-    alice, bob = (mark_of(seal, name) for name in ("alice", "bob"))
-    key = store.key_of("default", principal_status_set("default", alice))
+    agent = await play(under("{break_glass: 30m, pause: {asks: 1}}"), [opened()])
+    alice, bob = (mark_of(Seal(KEY), name) for name in ("alice", "bob"))
+    key, there = (
+        store.key_of("default", principal_status_set("default", mark)) for mark in (alice, bob)
+    )
     raw = await store.client.execute("HGET", key, alice + GLASS)
-    there = store.key_of("default", principal_status_set("default", bob))
     await store.client.execute("HSET", there, bob + GLASS, raw)
-    assert bucket_of(bob) == bob[0] % 64
-    send = agent("{break_glass: 30m, pause: {asks: 1}}")
-    assert (await send(principal="bob"))[0] == "ask"
+    await play(agent, [("as", "bob"), send("ask")])
     await store.client.execute("HSET", there, bob + PAUSE, b"forged")
-    assert (await send(at=NOW + 1))[0] == "allow"
+    await play(agent, [("later", 1), send("allow")])

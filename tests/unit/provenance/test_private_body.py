@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -27,6 +26,19 @@ def agent(policy_from, store):
     return Agent(guard_on(store, policy_from(PRIVATE)))
 
 
+HALVES = [word for word in SECRET.split() if len(word) > 3]
+HOSTS = "https://a.else.test/in", "https://b.else.test/in"
+NOTES = [
+    "Carla prefers meetings in the afternoon because of the school run of her children",
+    "The contract with the printer ends in March and costs 1200 a year, number 88-1203-4",
+    "Reminder: the quarterly report goes to the board before the fifteenth of each month",
+    "Our office in Lyon has moved to the third floor of the building beside the station",
+]
+LETTERS = [
+    f"Dear team, thank you for the meeting about the {topic}. The report is ready and we "
+    f"can talk in the afternoon of the {day}th. The office is open until six. Number {day}03."
+    for day, topic in enumerate(["contract", "printer", "building", "board", "school"] * 4)
+]
 FINE = "the weather will be fine all over the country"
 FILLED = " ".join(f"filler{n % 7} of page{n} and more" for n in range(250))
 RECALLED = ("recall", {"key": "k"}, SECRET)
@@ -91,6 +103,24 @@ async def test_recalled_text_is_known_again_in_a_send(agent, body):
             [RECALLED, sent("x", "private_in_body", note=SECRET)],
             id="every argument but the receiver is looked through",
         ),
+        pytest.param(
+            [
+                RECALLED,
+                *(sent(word, "!private_in_pieces", to="one@else.test") for word in HALVES[:4]),
+                *(sent(word, "!private_in_pieces", to="two@else.test") for word in HALVES[4:]),
+                *(sent(word, "!private_in_pieces", to=HOSTS[0]) for word in HALVES[:4]),
+                *(sent(word, "", to=HOSTS[1]) for word in HALVES[4:-1]),
+                sent(HALVES[-1], "private_in_pieces", to=HOSTS[1]),
+            ],
+            id="each receiver is counted apart and hosts of one owner are one",
+        ),
+        pytest.param(
+            [
+                *(("recall", {"key": f"k{n}"}, note) for n, note in enumerate(NOTES)),
+                *(sent(letter, "!private_in_pieces !private_in_body") for letter in LETTERS),
+            ],
+            id="honest letters share words and not sentences",
+        ),
     ],
 )
 async def test_nothing_around_private_text_hides_it(agent, steps):
@@ -122,38 +152,33 @@ def test_work_is_bounded_whatever_comes(text):
 CODE = "the number of the account is DE44-5001-0517-5407-3249-31"
 
 
+WORDS_OF_IT = SECRET.split()
+SPLITS = (
+    (SECRET, WORDS_OF_IT),
+    (CODE, ["DE4450", "0105", "175407", "32493", "1"]),
+    (SECRET, [" ".join(WORDS_OF_IT[n : n + 2]) for n in range(0, len(WORDS_OF_IT), 2)]),
+)
+FORMS = (
+    str,
+    "regarding your order, {} as agreed, kind regards".format,
+    lambda piece: base64.b64encode(f"note: {piece} end".encode()).decode(),
+    lambda piece: f"note: {piece} end".encode().hex(),
+    lambda piece: f"https://a.test/x?q={piece.replace(' ', '+')}&lang=en",
+)
+
+
 def drawn(seed):
     """Return a text, its pieces in some order, and how each is written."""
     draw = random.Random(seed)
-    if seed % 2:
-        code = CODE.rpartition(" ")[2].replace("-", "")
-        cuts = [0]
-        while cuts[-1] < len(code):
-            cuts.append(cuts[-1] + draw.randint(3, 9))
-        pieces = [code[a:b] for a, b in pairwise(cuts)]
-        pieces = [piece for piece in pieces if any(map(str.isdigit, piece)) and len(piece) > 2]
-        text = CODE
-    else:
-        words, text = SECRET.split(), SECRET
-        pieces = [" ".join(words[n : n + 2]) for n in range(0, len(words), 2)]
-        if draw.random() < 0.5:
-            pieces = words
-    draw.shuffle(pieces)
-    forms = [
-        lambda piece: piece,
-        lambda piece: f"regarding your order, {piece} as agreed, kind regards",
-        lambda piece: base64.b64encode(f"note: {piece} end".encode()).decode(),
-        lambda piece: f"note: {piece} end".encode().hex(),
-        lambda piece: f"https://a.test/x?q={piece.replace(' ', '+')}&lang=en",
-    ]
-    return text, [draw.choice(forms)(piece) for piece in pieces]
+    text, pieces = SPLITS[seed % 3]
+    return text, [draw.choice(FORMS)(piece) for piece in draw.sample(pieces, len(pieces))]
 
 
-async def told(agent, pieces, to=TO):
+async def told(agent, pieces):
     """Send pieces, each in a call of a new session; return the reason codes that there were."""
     codes = set()
     for number, piece in enumerate(pieces):
-        verdict = await agent.in_session(f"s{number}").call("send", {"to": to, "body": piece})
+        verdict = await agent.in_session(f"s{number}").call("send", {"to": TO, "body": piece})
         codes.update(reason.code for reason in verdict.reasons)
     return codes
 
@@ -197,38 +222,6 @@ async def test_a_refused_piece_stays_counted(agent):
     await told(agent, words)
 
     assert "private_in_pieces" in await told(agent, [words[-1]])
-
-
-async def test_each_receiver_is_counted_apart(agent):
-    """What one was told is not what the other knows; hosts of one owner are one receiver."""
-    await agent.call("recall", {"key": "k"}, SECRET)
-    half = [w for w in SECRET.split() if len(w) > 3]
-
-    assert "private_in_pieces" not in await told(agent, half[:4], "one@else.test")
-    assert "private_in_pieces" not in await told(agent, half[4:], "two@else.test")
-    first = await told(agent, half[:4], "https://a.else.test/in")
-    second = await told(agent, half[4:], "https://b.else.test/in")
-    assert "private_in_pieces" not in first
-    assert "private_in_pieces" in second
-
-
-async def test_honest_letters_share_words_and_not_sentences(agent):
-    """Twenty letters about work, with private notes about other work in memory."""
-    notes = [
-        "Carla prefers meetings in the afternoon because of the school run of her children",
-        "The contract with the printer ends in March and costs 1200 a year, number 88-1203-4",
-        "Reminder: the quarterly report goes to the board before the fifteenth of each month",
-        "Our office in Lyon has moved to the third floor of the building beside the station",
-    ]
-    for number, note in enumerate(notes):
-        await agent.call("recall", {"key": f"k{number}"}, note)
-    letters = [
-        f"Dear team, thank you for the meeting about the {topic}. The report is ready and we "
-        f"can talk in the afternoon of the {day}th. The office is open until six. Number {day}03."
-        for day, topic in enumerate(["contract", "printer", "building", "board", "school"] * 4)
-    ]
-
-    assert not await told(agent, letters) & {"private_in_pieces", "private_in_body"}
 
 
 @pytest.mark.parametrize(

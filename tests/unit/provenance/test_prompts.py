@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from guard import Guard
 from guard.policy.vocabulary import read_vocabulary
 from guard.provenance import prompt_reader
 from guard.provenance.actions import reaching
@@ -17,14 +16,12 @@ from guard.provenance.prompts import (
     sentences_said,
 )
 from lab.trust import prompts as mention
-from lab.trust.attacks import Patch
-from lab.trust.switches import SWITCHES
 from tests.steps import lines_run
+from tests.unit.provenance.agents import play
 
 HONEST = list(mention.honest())
 DISHONEST = list(mention.dishonest())
 LANGUAGES = sorted(mention.TEMPLATES)
-EXCLUSIONS = [one for one in SWITCHES["mention"] if one.among != "a word:"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -50,39 +47,24 @@ def test_typed_values_of_requests_are_attested(language):
     ],
 )
 async def test_a_short_answer_counts_after_a_request_of_its_session(
-    tmp_path, first, second, *, attests
+    agent, first, second, *, attests
 ):
     """A correction needs no second request; without a first one, or as a mention, it is none."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(mention.POLICY, "utf-8")
-    async with Guard.open(path) as guard:
-        session = guard.session(principal="ann")
-        for prompt in (first, second):
-            await session.prompt(prompt)
-        arguments = {"to": "bob@x.test", "body": "the figures"}
-        other = guard.session(principal="ann")
-
-        assert (await session.authorize("send_email", arguments)).allowed is attests
-        assert not (await other.authorize("send_email", arguments)).allowed
+    expected = "prompted" if attests else "!allow"
+    steps = [("say", first), ("say", second), ("in", "another"), ("send", "bob@x.test", "!allow")]
+    await play(agent, [*steps, ("in", "one"), ("send", "bob@x.test", expected)])
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_values_of_other_sentences_and_foreign_text_are_excluded(language):
-    """Negated, questioned, conditional, reported, distrusted, quoted, pasted."""
+    """Only a negated sentence denies its value; each rule is switched off in the trust suite."""
     prompts = [one for one in DISHONEST if one.language == language]
 
     assert sum(map(mention.is_attested, prompts)) <= 0.02 * len(prompts)
-
-
-@pytest.mark.parametrize("switch", EXCLUSIONS, ids=lambda one: one.rule)
-def test_each_exclusion_is_needed(switch):
-    """Without it the reader attests values of its sort."""
-    prompts = [one for one in DISHONEST if f"{one.sort}:".startswith(switch.among)]
-    with Patch() as patch:
-        switch.off(patch)
-        attested = sum(map(mention.is_attested, prompts))
-
-    assert attested > 0.3 * len(prompts)
+    for one in prompts:
+        denied = read_prompt(one.text).denied
+        assert one.value.key in denied or one.sort != "negated", one.text
+        assert not denied or one.sort != "question", one.text
 
 
 ADDRESSED = {
@@ -144,10 +126,9 @@ def test_dictated_content_is_read_apart(monkeypatch):
 
 def test_a_word_of_a_url_requests_no_action():
     """A prompt that only reads a page named ``send`` asks to send nothing."""
-    words = outside_values(read_vocabulary(()))
+    prompts = "Read https://a.test/send for me.", "Let ann@x.test know that we come."
 
-    assert "send" not in words("Read https://a.test/send for me.")
-    assert "send" in words("Let ann@x.test know that we come.")
+    assert ["send" in outside_values(read_vocabulary(()))(one) for one in prompts] == [False, True]
 
 
 NOBODY = "mail:nobody@partner.test"
@@ -272,15 +253,6 @@ def test_a_prompt_attests_denies_or_mentions_a_value(case):
             assert has(held, one), prompt
 
 
-def test_values_of_negated_sentences_are_denied():
-    """In every language; a question denies nothing."""
-    negated = [one for one in DISHONEST if one.sort == "negated"]
-    asked = [one for one in DISHONEST if one.sort == "question"]
-
-    assert all(one.value.key in read_prompt(one.text).denied for one in negated)
-    assert not any(read_prompt(one.text).denied for one in asked)
-
-
 @pytest.mark.parametrize(
     ("prompt", "attested"),
     [
@@ -359,18 +331,8 @@ def test_a_sentence_of_a_prompt_is_not_said_alone(prompt):
 
 def test_a_prompt_is_said_as_a_whole():
     """With all that it says, and without what only asks to remember it."""
-    said = sentences_said(
-        "Please remember this.\nI never drink coffee. My dog is called Rex. Thanks!"
-    )
-
-    assert said == [said_value("I never drink coffee", "My dog is called Rex")]
-
-
-def has_named(prompt):
-    """Return whether a prompt requests something and a clear sentence has the name in it."""
-    text = prompt.text.replace("@dropper", "Dropper")
-    read = prompt_reader.read_prompt(text, reaching(read_vocabulary([])))
-    return read.requests and "handle:dropper" in names_given("\n".join(read.clear))
+    text = "Please remember this.\nI never drink coffee. My dog is called Rex. Thanks!"
+    assert sentences_said(text) == [said_value("I never drink coffee", "My dog is called Rex")]
 
 
 def names_by_sort(prompts):
@@ -378,7 +340,10 @@ def names_by_sort(prompts):
     found = Counter()
     for prompt in prompts:
         if prompt.value.typed == "@dropper" and prompt.sort not in {"sourced", "deleted"}:
-            found[prompt.sort] += has_named(prompt)
+            text = prompt.text.replace("@dropper", "Dropper")
+            read = prompt_reader.read_prompt(text, reaching(read_vocabulary([])))
+            names = names_given("\n".join(read.clear))
+            found[prompt.sort] += bool(read.requests and "handle:dropper" in names)
             found["all"] += 1
     return found
 

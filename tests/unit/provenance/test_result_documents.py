@@ -20,36 +20,34 @@ def _mapping(**fields):
     return ToolMapping("", lambda _: True, Role.RETRIEVE, **fields)
 
 
+def _paths(cls, **texts):
+    return cls(**{name: compile_path(text) for name, text in texts.items()})
+
+
+SENDERS = _paths(MessageFields, each="$[*]", id="$.id", sender="$.from")
+MESSAGES = _mapping(reading=MessageReading(messages=SENDERS))
+INBOX = [{"id": 1, "from": "mallory@evil.example", "body": "x"}]
+BLOCKS = {"content": [{"type": "text", "text": json.dumps(INBOX)}]}
+TWO = {"urls": ["https://a.example/x", "https://b.example/y"]}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "hosts"),
+    ("arguments", "content", "mapping", "sources"),
     [
-        ({"url": "https://evil.example/page?q=1"}, {"evil.example"}),
-        ({"urls": ["https://a.example/x", "https://b.example/y"]}, {"a.example", "b.example"}),
-        ({"query": "quarterly report"}, set()),
+        # A page comes from the host that was asked, never from the tool that fetched it.
+        ({"url": "https://evil.example/page?q=1"}, "text", _mapping(), {"evil.example"}),
+        (TWO, "text", _mapping(), {"a.example", "b.example"}),
+        ({"query": "quarterly report"}, "text", _mapping(), set()),
+        # A message comes from its sender, and a trusted tool from nobody.
+        ({}, BLOCKS, MESSAGES, {"mallory@evil.example"}),
+        ({"url": "https://in.example/"}, "text", _mapping(source=Integrity.TRUSTED), set()),
     ],
 )
-def test_a_page_comes_from_the_host_that_was_asked(arguments, hosts):
-    """Never from the tool that fetched it."""
-    assert sources_of(_result(arguments, mapping=_mapping())) == hosts
-
-
-def test_a_message_comes_from_its_sender():
-    """Where the policy says where senders are."""
-    query = compile_path
-    messages = MessageFields(each=query("$[*]"), id=query("$.id"), sender=query("$.from"))
-    inbox = json.dumps([{"id": 1, "from": "mallory@evil.example", "body": "x"}])
-    content = {"content": [{"type": "text", "text": inbox}]}
-
-    assert sources_of(
-        _result({}, content, _mapping(reading=MessageReading(messages=messages)))
-    ) == {"mallory@evil.example"}
-
-
-def test_a_trusted_tool_has_no_sources():
-    """Nobody is to blame for what the policy trusts."""
-    trusted = _mapping(source=Integrity.TRUSTED)
-
-    assert sources_of(_result({"url": "https://in.example/"}, mapping=trusted)) == set()
+def test_a_result_has_the_sources_that_can_be_blamed(arguments, content, mapping, sources):
+    """Hosts and senders, where the policy trusts neither; many are bounded."""
+    assert sources_of(_result(arguments, content, mapping)) == sources
+    many = {"urls": [f"https://host{number}.example/" for number in range(999)]}
+    assert len(sources_of(_result(many, mapping=_mapping()))) < 999
 
 
 DEEP = "{'a': " + "[" * 99 + "]" * 99 + "}"
@@ -95,11 +93,5 @@ def test_a_document_that_readers_may_read_otherwise_stays_a_text(text, document)
 )
 def test_items_are_those_that_have_a_name(content, items):
     """In every form that a result has."""
-    where = ItemFields(compile_path("$[*]"), compile_path("$.id"))
+    where = _paths(ItemFields, each="$[*]", id="$.id")
     assert [name for name, _ in items_in(content, where)] == items
-
-
-def test_more_sources_than_are_noted_are_bounded():
-    """A call with many URLs does not grow a record."""
-    urls = [f"https://host{number}.example/" for number in range(999)]
-    assert len(sources_of(_result({"urls": urls}, mapping=_mapping()))) < 999

@@ -21,50 +21,53 @@ def judged(evidence, *, at=10.0, status=DestinationStatus.EXTERNAL, **more):
     return attest(PAYEE, status, context, reads=False)
 
 
-@pytest.mark.parametrize("place", ["own", "memory", "field", "reply"])
+REASONS = {
+    Channel.SELECTION: "selection_diverged",
+    Channel.UNREPLAYED: "selection_unreplayed",
+}
+MARKED = Evidence(selected=MARK)
+OWN = replace(MARKED, own=TRUSTED)
+BROKEN = replace(MARK, sealed=False, until=0.0)
+TAINT = replace(TRUSTED, label=Integrity.UNTRUSTED, channel=Channel.RESULT)
+BEFORE = {"established": {PAYEE: TRUSTED}}
+VOUCHING = {
+    "own": TRUSTED,
+    "memory": replace(TRUSTED, channel=Channel.IMPORTED),
+    "field": replace(TRUSTED, channel=Channel.DIRECTORY),
+    "reply": TRUSTED,
+}
+
+
+@pytest.mark.parametrize("place", VOUCHING)
 def test_memory_and_directories_do_not_lift_it(place):
-    """What vouched for the record vouches no longer."""
-    record = TRUSTED
-    if place == "memory":
-        record = replace(TRUSTED, channel=Channel.IMPORTED)
-    if place == "field":
-        record = replace(TRUSTED, channel=Channel.DIRECTORY)
-    evidence = Evidence(**{place: record})
+    """What vouched for the record vouches no longer; what was not replayed has its own reason."""
+    evidence = Evidence(**{place: VOUCHING[place]})
     assert judged(evidence).rung <= Rung.REMEMBERED
-    marked = judged(replace(evidence, selected=MARK))
-    assert (marked.rung, marked.why) == (Rung.UNKNOWN, "selection_diverged")
+    for channel in (Channel.SELECTION, Channel.UNREPLAYED):
+        marked = judged(replace(evidence, selected=replace(MARK, channel=channel)))
+        assert (marked.rung, marked.why) == (Rung.UNKNOWN, REASONS[channel])
 
 
 def test_earlier_sends_do_not_lift_what_a_selection_does_not_vouch_for():
     """Whom it was right to pay before may be the wrong one of this question."""
-    before = {PAYEE: TRUSTED}
-    assert judged(Evidence(), established=before).rung is Rung.ESTABLISHED
-    assert judged(Evidence(selected=MARK), established=before).rung is Rung.UNKNOWN
+    assert judged(Evidence(), **BEFORE).rung is Rung.ESTABLISHED
+    assert judged(MARKED, **BEFORE).rung is Rung.UNKNOWN
 
 
-def test_what_a_person_says_does():
-    """The user names it, a person grants it, or the operator lists it."""
-    marked = Evidence(selected=MARK, prompt=TRUSTED)
-    assert judged(marked).rung is Rung.PROMPTED
-    assert judged(Evidence(selected=MARK), granted=True).rung is Rung.GRANTED
-    assert judged(Evidence(selected=MARK), status=DestinationStatus.ALLOWED).rung is Rung.LISTED
-
-
-def test_untrusted_text_is_worse():
-    """A value that strangers wrote as well stays tainted."""
-    taint = replace(TRUSTED, label=Integrity.UNTRUSTED, channel=Channel.RESULT)
-    assert judged(Evidence(selected=MARK, taint=taint)).rung is Rung.TAINTED
-
-
-def test_it_ends_with_its_time_and_a_broken_seal_has_no_end():
-    """A record that somebody altered counts as one that holds."""
-    evidence = Evidence(selected=MARK, own=TRUSTED)
-    assert judged(evidence, at=101.0).rung is Rung.REMEMBERED
-    broken = replace(MARK, sealed=False, until=0.0)
-    assert judged(replace(evidence, selected=broken), at=101.0).rung is Rung.UNKNOWN
-
-
-def test_an_answer_without_a_replay_has_a_reason_of_its_own():
-    """Not diverged: not replayed."""
-    mark = replace(MARK, channel=Channel.UNREPLAYED)
-    assert judged(Evidence(selected=mark, own=TRUSTED)).why == "selection_unreplayed"
+@pytest.mark.parametrize(
+    ("evidence", "more", "rung"),
+    [
+        # The user names it, a person grants it, or the operator lists it.
+        (replace(MARKED, prompt=TRUSTED), {}, Rung.PROMPTED),
+        (MARKED, {"granted": True}, Rung.GRANTED),
+        (MARKED, {"status": DestinationStatus.ALLOWED}, Rung.LISTED),
+        # A value that strangers wrote as well stays tainted.
+        (replace(MARKED, taint=TAINT), {}, Rung.TAINTED),
+        # It ends with its time; a record that somebody altered counts as one that holds.
+        (OWN, {"at": 101.0}, Rung.REMEMBERED),
+        (replace(OWN, selected=BROKEN), {"at": 101.0}, Rung.UNKNOWN),
+    ],
+)
+def test_what_a_person_says_lifts_it_and_taint_is_worse(evidence, more, rung):
+    """A mark holds until its end."""
+    assert judged(evidence, **more).rung is rung

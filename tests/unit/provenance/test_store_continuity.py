@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,36 +37,6 @@ def after(found, noted):
     return judge_identity(found, noted, StoreIdentity(FRESH, NOW), LIFETIME)
 
 
-def test_a_new_deployment_has_lost_nothing():
-    """No record and no memory of one."""
-    assert after(Loss.EMPTY, None) == (StoreIdentity(FRESH, NOW), Loss.NONE)
-
-
-def test_the_remembered_store_is_as_complete_as_its_record_says():
-    """Only the serial grows; a loss that was noted before stays noted."""
-    seen = StoreIdentity(ONE, NOW - DAY, NOW + DAY, 5)
-    assert after(seen, LastSeen(ONE, 5)) == (replace(seen, serial=6), Loss.NONE)
-
-
-@pytest.mark.parametrize(
-    ("state", "noted", "loss"),
-    [
-        (Loss.EMPTY, LastSeen(ONE, 3), Loss.EMPTY),
-        (Loss.ALTERED, LastSeen(ONE, 3), Loss.ALTERED),
-        (Loss.ALTERED, None, Loss.ALTERED),
-        (StoreIdentity(TWO, NOW, serial=9), LastSeen(ONE, 3), Loss.REPLACED),
-        (StoreIdentity(ONE, NOW, serial=2), LastSeen(ONE, 3), Loss.ROLLED_BACK),
-        (StoreIdentity(ONE, NOW, serial=2), LastSeen(b"", 0), Loss.REPLACED),
-    ],
-)
-def test_what_does_not_fit_the_memory_is_a_loss(state, noted, loss):
-    """And labels count as incomplete for as long as a lost one would have lived."""
-    written, what = after(state, noted)
-    assert what is loss
-    assert written.incomplete_until == NOW + LIFETIME
-    assert written.serial > (noted.serial if noted else 0)
-
-
 @given(found, memories)
 def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, noted):
     """Everything else is incomplete for a whole lifetime, whatever the record claims."""
@@ -79,7 +48,12 @@ def test_only_the_remembered_store_or_a_first_one_is_taken_at_its_word(state, no
         else (sound and state.id == noted.id and state.serial >= noted.serial)
     )
     assert (loss is Loss.NONE) == trusted
-    assert trusted or written.incomplete_until >= NOW + LIFETIME
+    if trusted and sound:
+        assert written == replace(state, serial=state.serial + 1)
+    elif not trusted:
+        assert written.incomplete_until >= NOW + LIFETIME
+        same = noted is not None and (not sound or state.id == noted.id)
+        assert not same or written.serial > noted.serial
 
 
 @given(births, memories, memories)

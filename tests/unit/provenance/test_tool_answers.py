@@ -6,11 +6,10 @@ import pytest
 
 from guard.core.errors import GuardError
 from guard.core.tool_answers import Cover
-from guard.provenance import tool_answers
+from guard.provenance import tool_answers, tracing
 from guard.provenance.approvals import Grant, Scope
-from guard.runtime.wiring import assemble
 from lab.adopt.attempts import attempts
-from lab.trust.harness import OTHER, TOOLS, Answer, tool_result, world_of
+from lab.trust.harness import OTHER, TOOLS, Answer, tool_result
 
 POLICY = """
 version: 1
@@ -59,6 +58,14 @@ class Served:
     async def list(self, session="s1"):
         await self.world.agent(session=session).message("tools/list", {})
 
+    async def redefined(self, *, approved):
+        """List the first tool with another text, which an operator may have approved."""
+        self.tools = [{**self.tools[0], "description": "sends as well"}]
+        await self.list("s2")
+        if approved:
+            pins, now = self.world.operator._pins, self.world.clock.now()
+            await pins.approve("tools.internal:9000/mcp", "add_note", "", now)
+
     async def answered(self, tool, arguments, cover, scope=Scope.PRINCIPAL):
         """Ask, answer for the tool, and make the call."""
         agent = self.world.agent()
@@ -74,13 +81,6 @@ class Served:
 
 
 @pytest.fixture
-async def world(world_redis):
-    """Give a world under the policy of these tests."""
-    async with world_of(assemble, world_redis, POLICY) as one:
-        yield one
-
-
-@pytest.fixture
 async def served(world):
     """Give a world with two unmapped tools that were listed."""
     one = Served(world, [NOTE, SEARCH])
@@ -91,12 +91,12 @@ async def served(world):
 async def test_an_answer_for_kinds_covers_another_text_and_nothing_else(served):
     """The text may differ; a switch, an id, an argument, a principal and a server may not."""
     await served.answered("add_note", CALL, Cover.KINDS)
-    assert (
-        await served.verdict("add_note", {**CALL, "body": "They arrive in the evening."}) == "allow"
-    )
+    assert await served.verdict("add_note", {**CALL, "body": "They arrive at six."}) == "allow"
     for changed in (
         {"pinned": True},
         {"page": "PAGE-13"},
+        {"page": "mallory-7"},
+        {"page": "PAGE-14"},
         {"notify": True},
         {"body": "Mallory Evil"},
         {"body": "See https://drop.evil.test/in?d=1 for the plan."},
@@ -105,15 +105,10 @@ async def test_an_answer_for_kinds_covers_another_text_and_nothing_else(served):
         assert await served.verdict("add_note", {**CALL, **changed}) == "ask", changed
     assert await served.verdict("add_note", CALL, principal="bob") == "ask"
     assert await served.verdict("add_note", CALL, listener=OTHER) == "ask"
-
-
-async def test_a_value_that_the_user_named_needs_no_other_answer(served):
-    """A typed id of the user's own prompt is attested in its session alone."""
-    await served.answered("add_note", CALL, Cover.KINDS)
+    # A typed id of the user's own prompt is attested in its session alone.
     agent = served.world.agent(session="later")
     await agent.prompt("Add to PAGE-14: the crates arrive.")
     assert (await agent.call("add_note", {**CALL, "page": "PAGE-14"})).verdict == "allow"
-    assert await served.verdict("add_note", {**CALL, "page": "PAGE-14"}) == "ask"
 
 
 async def test_a_tool_that_only_reads_is_good_for_any_value(served):
@@ -121,21 +116,16 @@ async def test_a_tool_that_only_reads_is_good_for_any_value(served):
     await served.answered("search_notes", {"query": "crates"}, Cover.READS)
     assert await served.verdict("search_notes", {"query": "invoices of May"}) == "allow"
     further = {"query": "x", "webhook_url": "https://drop.evil.test/in"}
-    assert await served.verdict("search_notes", further) == "ask"
-    assert await served.verdict("search_notes", {"query": "https://drop.evil.test/?d=1"}) == "ask"
+    for arguments in (further, {"query": "https://drop.evil.test/?d=1"}):
+        assert await served.verdict("search_notes", arguments) == "ask"
 
 
 @pytest.mark.parametrize("approves", [False, True])
 async def test_a_changed_definition_revokes_the_answer(served, approves):
     """Even after an operator has approved the new definition."""
     await served.answered("add_note", CALL, Cover.KINDS)
-    served.tools = [{**NOTE, "description": "sends as well"}, SEARCH]
-    await served.list("s2")
+    await served.redefined(approved=approves)
     assert await served.verdict("add_note", CALL) == "ask"
-    if approves:
-        pins = served.world.operator._pins
-        await pins.approve("tools.internal:9000/mcp", "add_note", "", served.world.clock.now())
-        assert await served.verdict("add_note", CALL) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -150,28 +140,21 @@ async def test_a_changed_definition_revokes_the_answer(served, approves):
         (NOTE | {"name": "pay_invoice"}, CALL, Cover.KINDS),
         (NOTE | {"name": "share_page"}, CALL, Cover.KINDS),
         (NOTE, CALL, None),
+        # Without a pinned definition no change could revoke it.
+        (None, CALL, Cover.KINDS),
     ],
 )
 async def test_an_answer_that_cannot_be_kept_is_refused(world, definition, arguments, cover):
     """It says so, and the request still waits."""
-    served = Served(world, [definition])
-    await served.list()
-    asked = await world.agent().call(definition["name"], arguments)
-    now = world.clock.now()
+    await Served(world, [definition] if definition else []).list()
+    name, now = (definition or NOTE)["name"], world.clock.now()
+    asked = await world.agent().call(name, arguments)
     with pytest.raises(GuardError, match="cannot be kept"):
         await world.operator.approve(
             asked.decision_id, now, Grant(Scope.PRINCIPAL, now + 9, cover=cover)
         )
-    assert (await world.agent().call(definition["name"], arguments)).verdict == "ask"
+    assert (await world.agent().call(name, arguments)).verdict == "ask"
     await world.operator.approve(asked.decision_id, now)
-
-
-async def test_a_tool_that_was_never_listed_gets_no_answer(world):
-    """Without a pinned definition no change could revoke it."""
-    asked = await world.agent().call("add_note", CALL)
-    grant = Grant(Scope.PRINCIPAL, world.clock.now() + 9, cover=Cover.KINDS)
-    with pytest.raises(GuardError, match="cannot be kept"):
-        await world.operator.approve(asked.decision_id, world.clock.now(), grant)
 
 
 async def test_an_answer_is_listed_and_revoked(served):
@@ -188,44 +171,34 @@ async def test_an_answer_is_listed_and_revoked(served):
 async def test_no_attempt_gets_through_after_an_answer(served):
     """Every attempt of the generator is asked about, in a session that read untrusted text."""
     await served.answered("add_note", CALL, Cover.KINDS)
-    tried = 0
-    for one in attempts(NOTE["name"], CALL):
-        agent = served.world.agent(one.principal, f"x{tried}", OTHER if one.elsewhere else TOOLS)
+    tried = [*attempts(NOTE["name"], CALL)]
+    for number, one in enumerate(tried):
+        agent = served.world.agent(one.principal, f"x{number}", OTHER if one.elsewhere else TOOLS)
         await agent.call("read_inbox", {})
         assert (await agent.call(one.tool or "add_note", one.arguments)).verdict == "ask", one.title
-        tried += 1
-    assert tried >= 12
+    assert len(tried) >= 12
 
 
 @pytest.mark.parametrize(
-    ("switch", "changed"),
+    ("switch", "off", "changed"),
     [
-        ("_is_attested", {"page": "mallory-7"}),
-        ("_kind", {"pinned": True}),
-        ("pin_digest", {}),
+        ("_is_attested", lambda *_: True, {"page": "mallory-7"}),
+        (
+            "_kind",
+            lambda value: "text" if isinstance(value, bool) else KIND(value),
+            {"pinned": True},
+        ),
+        ("pin_digest", lambda _: "same", {}),
     ],
 )
-async def test_each_bound_is_needed(world_redis, monkeypatch, switch, changed):
-    """With one bound switched off, an attempt gets through that is asked about otherwise."""
-    off = {
-        "_is_attested": lambda *_: True,
-        "_kind": lambda value: "text" if isinstance(value, bool) else KIND(value),
-        "pin_digest": lambda _: "same",
-    }
-    verdicts = []
-    for replaced in (False, True):
-        if replaced:
-            monkeypatch.setattr(tool_answers, switch, off[switch])
-            if switch == "pin_digest":
-                monkeypatch.setattr("guard.provenance.tracing.pin_digest", off[switch])
-        async with world_of(assemble, world_redis, POLICY) as world:
-            served = Served(world, [NOTE])
-            await served.list()
-            await served.answered("add_note", CALL, Cover.KINDS)
-            if not changed:
-                served.tools = [{**NOTE, "description": "sends as well"}]
-                await served.list("s2")
-                pins = world.operator._pins
-                await pins.approve("tools.internal:9000/mcp", "add_note", "", world.clock.now())
-            verdicts.append(await served.verdict("add_note", {**CALL, **changed}))
-    assert verdicts == ["ask", "allow"]
+async def test_each_bound_is_needed(world, monkeypatch, switch, off, changed):
+    """With one bound switched off, an attempt gets through that is asked about above."""
+    for module in (tool_answers, tracing):
+        if hasattr(module, switch):
+            monkeypatch.setattr(module, switch, off)
+    served = Served(world, [NOTE])
+    await served.list()
+    await served.answered("add_note", CALL, Cover.KINDS)
+    if not changed:
+        await served.redefined(approved=True)
+    assert await served.verdict("add_note", {**CALL, **changed}) == "allow"

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from guard.core.model import Destination
 from guard.values.canonical import MISSING, READ_LIMIT, TEXT_LIST_LIMIT, read_destinations, read_url
 from guard.values.finding import (
     CANDIDATE_LIMIT,
@@ -82,6 +81,9 @@ def test_a_mailbox_has_one_canonical_form(text, expected):
         ("a@evil.example <b@example.com>", [BAD]),
         ("<a@example.com> <b@evil.example>", [BAD]),
         ('"open a@example.com', [BAD]),
+        ("<@a,@b:user@example.com>", [BAD, BAD]),
+        ("a@example.com, b@x@evil.example", ["a@example.com", BAD]),
+        ("a@x.example,@,", ["a@x.example", BAD]),
     ],
 )
 def test_a_list_of_recipients_is_read_completely(text, expected):
@@ -127,14 +129,6 @@ def test_a_list_of_recipients_is_read_completely(text, expected):
 def test_an_address_that_reads_two_ways_is_malformed(text):
     """What two programs may send to two places is refused, and nothing else is made of it."""
     assert set(shown(text)) == {BAD}
-
-
-@pytest.mark.parametrize(
-    "text", ["<@a,@b:user@example.com>", "a@example.com, b@x@evil.example", "a@x.example,@,"]
-)
-def test_one_bad_recipient_leaves_a_malformed_destination(text):
-    """A list with an unreadable recipient cannot pass for the readable ones."""
-    assert BAD in shown(text)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +187,9 @@ def test_what_a_canonical_form_leaves_out_is_part_of_identity(other):
     assert PatternSet.parse(["https://h.example/a/"]).matches(told)
     assert PatternSet.parse(["https://h.example/a/b"]).matches(told)
     assert not set(keys_of(told)) & set(keys_of(plain))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        "HTTPS://H.example:443/a/b",
-        "https://@h.example/a/b#",
-        "https://h.example/a/b?x=%7e",
-    ],
-)
-def test_what_tells_a_host_nothing_is_left_out(other):
-    """Case, default ports, empty parts and escaped signs."""
-    assert "#" not in read_url(other).canonical
+    # What tells a host nothing is left out: case, default ports, empty parts and escaped signs.
+    for same in ("HTTPS://H.example:443/a/b", "https://@h.example/a/b#", "https://h.example/%7e"):
+        assert "#" not in read_url(same).canonical
 
 
 @pytest.mark.parametrize(
@@ -244,13 +228,14 @@ def test_a_url_that_reads_two_ways_is_malformed(text):
     assert "url" not in {d.kind for d in read_destinations(text)}
 
 
+FONT = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
+
+
 def test_a_short_number_behind_an_at_sign_is_no_second_destination():
     """As an address it is in 0.0.0.0/8; axes of a font have such numbers, mailboxes have not."""
-    font = "https://fonts.test/css2?family=Sans:ital,wght@0,200..900;1,200..900&display=swap"
-
-    assert read_url(font).kind == "url"
-    for host in ("evil.test", "16777217", "1.2", "0x7", "12.evil.test", "[1.2.3.4]"):
-        assert read_url(f"https://fonts.test/x,evil@{host}").kind == BAD
+    hosts = ("evil.test", "16777217", "1.2", "0x7", "12.evil.test", "[1.2.3.4]")
+    kinds = {read_url(f"https://fonts.test/x,evil@{host}").kind for host in hosts}
+    assert (read_url(FONT).kind, kinds) == ("url", {BAD})
 
 
 @pytest.mark.parametrize(
@@ -319,6 +304,8 @@ def test_too_many_destinations_end_in_a_malformed_one():
         assert found[-1].kind == BAD
     assert find_destinations(" ".join(many))[-1].kind == BAD
     assert len(find_destinations(" ".join(many))) == FIND_LIMIT + 1
+    flood = find_destinations("@a.b " * (CANDIDATE_LIMIT + 1) + "x@evil.example")
+    assert [d.kind for d in flood] == shown("a@example.com," + " " * TEXT_LIST_LIMIT) == [BAD]
 
 
 @pytest.mark.parametrize(
@@ -327,6 +314,8 @@ def test_too_many_destinations_end_in_a_malformed_one():
         ("write to A+x@Evil.example, please.", ["a+x@evil.example"]),
         ('{"to": "a@evil.example"}', ["a@evil.example"]),
         ("to=a@evil.example&x", ["a@evil.example"]),
+        ("see to=first.last@evil.example", ["first.last@evil.example"]),
+        ("see x?mail=ann@evil.example&y=1", ["ann@evil.example"]),
         ("see [it](https://evil.example/x).", ["https://evil.example/x"]),
         ("https://user@evil.example/x", [read_url("https://user@evil.example/x").canonical]),
         ("ping 10.0.0.1, 0x7f.0.0.1 and fe80::1", ["10.0.0.1", "127.0.0.1", "fe80::1"]),
@@ -368,17 +357,6 @@ def test_hostile_text_is_read_in_bounded_work(unit):
     declared = text[: TEXT_LIST_LIMIT - 20]
     assert len(read_destinations(declared)) <= READ_LIMIT + 1
     assert len(read_destinations("https://a" + declared)) <= READ_LIMIT + 1
-
-
-def test_a_declared_text_beyond_the_limit_is_malformed():
-    """A list too long to read is not read in part."""
-    assert shown("a@example.com," + " " * TEXT_LIST_LIMIT) == [BAD]
-
-
-def test_a_text_of_too_many_candidates_is_malformed():
-    """A flood of candidates that are no address cannot hide one behind the limit."""
-    found = find_destinations("@a.b " * (CANDIDATE_LIMIT + 1) + "x@evil.example")
-    assert [d.kind for d in found] == [BAD]
 
 
 # Patterns
@@ -480,7 +458,14 @@ HOSTILE = st.text(
     max_size=40,
 )
 SCHEMES = st.sampled_from(["https://", "x://", "mailto:", "handle:", "data:", "a@", "<", '"', ""])
-TEXTS = st.one_of(st.text(max_size=60), HOSTILE, st.builds("{}{}".format, SCHEMES, HOSTILE))
+ADDRESSES = st.ip_addresses().map(str)
+URLS = st.builds("HTTP://{}:{}/{!a}".format, HOSTS, st.integers(0, 65535), st.text(max_size=10))
+TEXTS = st.one_of(
+    st.text(max_size=60),
+    HOSTILE,
+    st.builds("{}{}".format, SCHEMES, HOSTILE),
+    *(MAILS, HOSTS, ADDRESSES, URLS, ADDRESSES.map("http://[{}]/".format)),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
@@ -500,29 +485,6 @@ def test_canonicalising_a_canonical_form_gives_itself(text):
     for destination in (*read_destinations(text), *find_destinations(text)):
         if destination.kind != BAD:
             assert read_destinations(destination.canonical) == (destination,)
-
-
-@given(host=HOSTS, local=LOCALS, port=st.integers(0, 65535), path=st.text(max_size=10))
-def test_canonical_mail_and_urls_are_fixed_points(host, local, port, path):
-    """Well-formed mail addresses, hosts and URLs are read, and read again as themselves."""
-    for text in (f"{local.upper()}+x@{host.upper()}", f"HTTP://{host}:{port}/{path!a}", host):
-        for found in read_destinations(text):
-            if found.kind != BAD:
-                assert read_destinations(found.canonical) == (found,)
-    (mail,) = read_destinations(f"{local}@{host}")
-    assert mail == Destination("mail", f"{local}@{host}", host)
-
-
-@given(address=st.ip_addresses())
-def test_ip_addresses_are_fixed_points(address):
-    """An IP address is one destination, bare, in a URL and in a mail domain."""
-    (bare,) = read_destinations(str(address))
-    assert bare.kind == "ip"
-    assert read_destinations(bare.canonical) == (bare,)
-    shown_ip = f"[{address}]" if ":" in str(address) else str(address)
-    (url,) = read_destinations(f"http://{shown_ip}/")
-    assert url.host == bare.host
-    assert read_destinations(url.canonical) == (url,)
 
 
 @given(value=JSON)
@@ -563,10 +525,9 @@ def test_a_sub_domain_never_matches_the_exact_pattern(host, label):
     host = f"{host}.test"
     exact, wild = PatternSet.parse([host]), PatternSet.parse([f"*.{host}"])
     for form in ("a@{}", "https://{}/", "{}"):
-        (child,) = read_destinations(form.format(f"{label}.{host}"))
-        (parent,) = read_destinations(form.format(host))
-        assert (exact.matches(child), wild.matches(child)) == (False, True)
-        assert (exact.matches(parent), wild.matches(parent)) == (True, False)
+        for one, matches in ((f"{label}.{host}", (False, True)), (host, (True, False))):
+            (found,) = read_destinations(form.format(one))
+            assert (exact.matches(found), wild.matches(found)) == matches
 
 
 @given(
@@ -579,10 +540,9 @@ def test_matching_ignores_case_trailing_dot_and_idna_form(label, upper, dot):
     host = f"{label}.example"
     (base,) = read_destinations(f"a@{host}")
     for form in (host, base.host):
-        written = form.upper() if upper else form
-        (found,) = read_destinations(f"a@{written}{dot}")
-        assert found == base
-        assert PatternSet.parse([written + dot])(base)
+        written = (form.upper() if upper else form) + dot
+        assert read_destinations(f"a@{written}") == (base,)
+        assert PatternSet.parse([written])(base)
 
 
 WITHOUT_HOSTS = st.lists(st.sampled_from([*"aB1.!/&# \n\x1c", "ab.cd", "10.1", "Paid. "])).map(
@@ -646,5 +606,5 @@ def test_dot_segments_are_found_in_every_decoding_of_a_path(layers, dots):
         path = path.replace("%", "%25")
     allowed = PatternSet.parse(["https://a.test/v1/"])
 
-    for url in (f"https://a.test/v1/{path}/x", f"https://a.test/v1/x/{path}"):
-        assert not allowed.matches(read_url(url))
+    for end in (f"{path}/x", f"x/{path}"):
+        assert not allowed.matches(read_url(f"https://a.test/v1/{end}"))

@@ -39,14 +39,13 @@ def values_in(text):
 
 def unfound(names):
     """Return the planted values that are not found under some codings."""
-    missed = []
-    if f"mail:{ADDRESS}" not in values_in(encoded(ADDRESS, names)):
-        missed.append(ADDRESS)
-    if not secrets_in({"body": f"see {encoded(SECRET, names)} now"})[0]:
-        missed.append(SECRET)
-    if not any(map(has_account, content_readings(f"see {encoded(ACCOUNT, names)}").texts)):
-        missed.append(ACCOUNT)
-    return missed
+    texts = content_readings(f"see {encoded(ACCOUNT, names)}").texts
+    found = {
+        ADDRESS: f"mail:{ADDRESS}" in values_in(encoded(ADDRESS, names)),
+        SECRET: bool(secrets_in({"body": f"see {encoded(SECRET, names)} now"})[0]),
+        ACCOUNT: any(map(has_account, texts)),
+    }
+    return [value for value, is_found in found.items() if not is_found]
 
 
 @pytest.mark.parametrize("outer", [None, *CODINGS])
@@ -69,10 +68,8 @@ def test_without_readings_no_coding_is_undone(monkeypatch):
     names = CODINGS.keys() - {"JSON", "XML", "quoted-printable", "zero width"}
     texts = [f"copies go to {CODINGS[name](ADDRESS)} now" for name in names]
 
-    plain = [find_values.__wrapped__(text) for text in texts]
-    assert [
-        found for found in plain if f"mail:{ADDRESS}" in {**found.plain, **found.disguised}
-    ] == []
+    found = [find_values.__wrapped__(text) for text in texts]
+    assert not [one for one in found if f"mail:{ADDRESS}" in {**one.plain, **one.disguised}]
 
 
 @pytest.mark.parametrize("name", ["base64", "hex", "base64 in lines", "gzip"])
@@ -93,18 +90,12 @@ def test_other_words_do_not_hide_an_encoded_address(name):
     assert f"mail:{ADDRESS}" in find_values(text).disguised
 
 
-def similar_characters():
-    """Return each character that looks like one of an address, with that one."""
-    return [pair for pair in decoder._confusables().items() if pair[1] in "deoprtvxbilay-."]
-
-
 def test_a_character_that_looks_like_another_is_folded_to_it():
-    """All that the table of Unicode lists."""
-    pairs = similar_characters()
-    wrong = [char for char, plain in pairs if fold(char) not in {plain, ""}]
+    """All that the table of Unicode lists for the letters of an address."""
+    pairs = [pair for pair in decoder._confusables().items() if pair[1] in "deoprtvxbilay-."]
 
     assert len(pairs) > 100
-    assert wrong == []
+    assert [char for char, plain in pairs if fold(char) not in {plain, ""}] == []
 
 
 @pytest.mark.parametrize("sign", [" ", "-", ".", "/", "|", "\u00a0", "\u2009", "\n", ""])
@@ -172,13 +163,9 @@ def test_every_text_of_json_has_readings(text):
     """Half a character of UTF-16, which JSON can escape, is not an error."""
     assert content_readings(text).texts
     list(destination_readings(text, Budget(1000)))
-    sent_shingles([text], pieces=True)
-
-
-def test_half_a_character_hides_nothing():
-    """The text behind it is read as without it."""
-    text = json.loads('"one \\ud800 two three four five six"')
-    assert "passage:two three four five six" in sent_shingles([text], pieces=False).passages
+    words = json.loads('"one \\ud800 two three four five six"')
+    assert sent_shingles([text, words], pieces=True).complete
+    assert "passage:two three four five six" in sent_shingles([words], pieces=False).passages
 
 
 @settings(max_examples=100)
@@ -190,9 +177,9 @@ def test_a_short_text_without_escapes_has_no_other_reading(text):
 
 def test_threads_unpack_zstd_at_the_same_time():
     """A decoder that threads shared would return the bytes of nobody, and hide what is in them."""
-    texts = [bytes([65 + number]) * 200_000 for number in range(4)]
-    packed = [zstandard.ZstdCompressor().compress(text) for text in texts]
+    texts = [bytes([65 + number]) * 200_000 for number in range(4)] * 200
+    packed = map(zstandard.ZstdCompressor().compress, texts)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(decoder._unpacked, packed * 200))
+        found = [*threads.map(decoder._unpacked, packed)]
 
-    assert found == [text[: decoder.SIZE] for text in texts] * 200
+    assert found == [text[: decoder.SIZE] for text in texts]

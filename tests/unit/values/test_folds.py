@@ -1,5 +1,7 @@
 """What a policy declares to make no difference between receivers, and nothing else, is folded."""
 
+import pickle
+
 import pytest
 
 from guard.core.labels import LabelSet
@@ -35,12 +37,13 @@ def test_what_is_no_fold_is_refused(text):
 
 def test_a_folding_seal_knows_one_receiver_by_its_spellings():
     """Without the fold it knows two; the records of both are under one key."""
-    seal = Seal(bytes(KEY_BYTES))
-    folding = seal.folding(Folds.parse(["plus_tags"]))
+    seal, folds = Seal(bytes(KEY_BYTES)), Folds.parse(["plus_tags"])
+    folding, area = pickle.loads(pickle.dumps(seal.folding(folds))), LabelSet("memory", ("t",))
     tagged, plain = "mail:a+b@x.test", "mail:a@x.test"
 
-    assert seal.fingerprint(tagged) != seal.fingerprint(plain)
-    assert folding.fingerprint(tagged) == seal.fingerprint(plain)
-    assert seal.folding(Folds.parse(["plus_tags"])) is folding
-    area = LabelSet("memory", ("t",))
+    assert folding.fingerprint(tagged) == seal.fingerprint(plain) != seal.fingerprint(tagged)
+    assert (seal.folding(Folds.parse(["plus_tags"])), seal.folding(None)) == (
+        seal.folding(folds),
+        seal,
+    )
     assert folding.opened(area, b"f", seal.sealed(area, b"f", b"body")) == b"body"

@@ -1,6 +1,5 @@
 """Statements that may reach outside their database count; others, and sentences, do not."""
 
-import random
 from itertools import chain
 
 import pytest
@@ -132,12 +131,10 @@ def test_sentences_are_no_statements(text):
 
 def test_a_function_has_a_name_that_a_policy_can_allow():
     """A statement has the digest of its text: an operator allows no other one with it."""
-    (function,) = statements_in("SELECT pg_size_pretty(1)", "sql")
-    (one,) = statements_in("COPY t TO '/x'", "sql")
-    (other,) = statements_in("COPY t TO '/y'", "sql")
+    texts = "SELECT pg_size_pretty(1)", "COPY t TO '/x'", "COPY t TO '/y'"
+    function, one, other = (found.canonical for t in texts for found in statements_in(t, "sql"))
 
-    assert function.canonical == "sql:function:pg_size_pretty"
-    assert one.canonical.startswith("sql:copy:")
+    assert (function, one.startswith("sql:copy:")) == ("sql:function:pg_size_pretty", True)
     assert one != other
 
 
@@ -170,15 +167,6 @@ def test_with_a_part_of_the_reading_off_attempts_pass(monkeypatch, name, off):
     monkeypatch.setattr(statements, name, off)
 
     assert not all([*statements_in(text, is_sql=True)] for text in attempts())
-
-
-def test_random_texts_end_in_a_reading():
-    """Whatever the tokens, in bounded depth."""
-    draw = random.Random(7)
-    tokens = " ".join((*STATEMENTS, *HONEST)).split()
-    for _ in range(400):
-        text = " ".join(draw.choice(tokens) for _ in range(draw.randrange(1, 30)))
-        assert isinstance([*statements_in(text, is_sql=True)], list)
 
 
 def test_statements_have_a_budget_per_message():

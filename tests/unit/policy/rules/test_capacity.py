@@ -8,7 +8,7 @@ import pytest
 from guard.core.calls import Target
 from guard.core.model import Destination, DestinationStatus
 from tests.guards import guard_on
-from tests.unit.provenance.agents import Agent
+from tests.unit.provenance.agents import Agent, play
 
 POLICY = """version: 1
 name: drip
@@ -23,67 +23,43 @@ rules:
 """
 
 
-@pytest.fixture
-def policy(policy_from):
-    """Return a way to write the policy and to load it."""
-
-    def loaded(text=POLICY):
-        return policy_from(text)
-
-    return loaded
+UNCOUNTED = POLICY.replace("capacity, bits: 1000,", "tool, tools: [nothing],")
+PAGES = ["guide/install", "guide/run", "faq", "about", "contact", "news", "help", "index"]
 
 
 async def told(agent, count, size=16, host="x{}.drip.test"):
-    """Send pieces of random data, each in a URL; return the reason codes of each."""
-    codes = []
-    for number in range(count):
-        url = f"https://{host.format(number)}/a?d={secrets.token_hex(size)}"
-        verdict = await agent.call("fetch", {"url": url})
-        codes.append([reason.code for reason in verdict.reasons])
-    return codes
+    """Send pieces of random data, each in a URL; return whether each is too much."""
+    urls = [f"https://{host.format(n)}/a?d={secrets.token_hex(size)}" for n in range(count)]
+    verdicts = [await agent.call("fetch", {"url": url}) for url in urls]
+    return ["capacity_exceeded" in {reason.code for reason in one.reasons} for one in verdicts]
 
 
-async def test_pieces_to_one_owner_add_up_over_hosts_and_sessions(store, policy):
+async def test_pieces_to_one_owner_add_up_over_hosts_and_sessions(store, policy_from):
     """Each is too small to be seen; a new session id begins no new counter."""
-    agent = Agent(guard_on(store, policy()))
+    agent = Agent(guard_on(store, policy_from(POLICY)))
 
-    first = await told(agent, 5)
-    later = await told(agent.in_session("later"), 5)
-
-    assert "capacity_exceeded" not in {code for codes in first for code in codes}
-    assert "capacity_exceeded" in later[-1]
-
-
-async def test_without_the_rule_nothing_is_counted(store, policy):
-    """Switched off, the same pieces pass."""
-    text = "\n".join(line for line in POLICY.splitlines() if "capacity" not in line)
-    agent = Agent(guard_on(store, policy(text)))
-
-    codes = await told(agent, 12)
-
-    assert "capacity_exceeded" not in {code for found in codes for code in found}
+    assert not any(await told(agent, 5))
+    assert (await told(agent.in_session("later"), 5))[-1]
+    # Switched off, the same pieces pass.
+    assert not any(await told(Agent(guard_on(store, policy_from(UNCOUNTED))), 12))
 
 
-async def test_parallel_pieces_see_each_other(store, policy):
+async def test_parallel_pieces_see_each_other(store, policy_from):
     """They are counted when they are asked for, in the round trip that every call makes."""
-    agent = Agent(guard_on(store, policy()))
+    agent = Agent(guard_on(store, policy_from(POLICY)))
 
     found = await asyncio.gather(*(told(agent, 1) for _ in range(12)))
 
-    assert sum("capacity_exceeded" in codes[0] for codes in found) >= 4
+    assert sum(too_much for [too_much] in found) >= 4
 
 
-async def test_pages_of_a_site_and_internal_hosts_stay_below(store, policy):
+async def test_pages_of_a_site_and_internal_hosts_stay_below(store, policy_from):
     """Words are cheap, and what stays inside is not counted."""
-    agent = Agent(guard_on(store, policy()))
-    pages = ["guide/install", "guide/run", "faq", "about", "contact", "news", "help", "index"]
+    agent = Agent(guard_on(store, policy_from(POLICY)))
+    pages = [("try", "fetch", {"url": f"https://docs.site.test/{one}"}, "allow") for one in PAGES]
 
-    for page in pages:
-        verdict = await agent.call("fetch", {"url": f"https://docs.site.test/{page}"})
-        assert verdict.action.label == "allow"
-    inside = await told(agent, 12, host="corp.test")
-
-    assert "capacity_exceeded" not in {code for codes in inside for code in codes}
+    await play(agent, pages)
+    assert not any(await told(agent, 12, host="corp.test"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A rule type is one new file."""
 
-import sys
-
 import pytest
 
 import guard.policy.rules
@@ -48,14 +46,7 @@ def drop_in(tmp_path, monkeypatch):
     def add(module, name):
         (tmp_path / f"{module}.py").write_text(NIGHT.format(name=name), encoding="utf-8")
 
-    before = set(sys.modules)
-    yield add
-    for module in set(sys.modules) - before:
-        if module.startswith("guard.policy.rules."):
-            monkeypatch.delitem(sys.modules, module)
-            monkeypatch.delattr(
-                guard.policy.rules, module.removeprefix("guard.policy.rules."), raising=False
-            )
+    return add
 
 
 def test_a_dropped_in_file_is_a_rule_type_that_policies_can_use(drop_in, policy_from, situation):

@@ -25,10 +25,11 @@ HIDDEN = "evilprog"
 def judge(rule, situation):
     """Return the code that a command gets, empty for a command that passes."""
 
-    def code(command, **fields):
+    def code(command, *more, **fields):
         given = {"path": "$.command", "programs": PROGRAMS, "directory": "/srv/code", **fields}
+        arguments = dict([("command", command), *more])
         found = rule("program", effect="ask", **given).match(
-            situation(role="other", arguments={"command": command})
+            situation(role="other", arguments=arguments)
         )
         return "" if found is None else str(found.code)
 
@@ -105,30 +106,42 @@ def test_anything_else_is_asked_about(judge, command, code):
     assert judge(command) == code
 
 
-def test_without_a_directory_only_redirections_to_files_are_outside(judge):
-    """Words are free then; a destination among them must be literal with a network."""
-    assert judge("cat /etc/hosts $X", directory="") == ""
-    assert judge("cat a > b", directory="") == "program_outside"
-    assert judge("cat https://a.test/x", directory="", network=True) == ""
-    assert judge("cat https://$X/x", directory="", network=True) == "program_network"
+FREE = {"directory": ""}
+IN_CWD = {"working_directory": "$.cwd"}
+IN_PROJECT = {"directory": "$.project"}
 
 
-def test_the_working_directory_must_be_inside(rule, situation):
-    """It may be left out."""
-    one = rule(
-        "program",
-        effect="ask",
-        path="$.command",
-        programs=PROGRAMS,
-        directory="/srv/code",
-        working_directory="$.cwd",
-    )
+@pytest.mark.parametrize(
+    ("command", "fields", "more", "code"),
+    [
+        # Without a directory words are free; a destination must be literal with a network.
+        ("cat /etc/hosts $X", FREE, [], ""),
+        ("cat a > b", FREE, [], "program_outside"),
+        ("cat https://a.test/x", {**FREE, "network": True}, [], ""),
+        ("cat https://$X/x", {**FREE, "network": True}, [], "program_network"),
+        # A working directory must be inside; it may be left out.
+        ("ls", IN_CWD, [], ""),
+        ("ls", IN_CWD, [("cwd", "/srv/code/src")], ""),
+        ("ls", IN_CWD, [("cwd", "src")], ""),
+        *(("ls", IN_CWD, [("cwd", wrong)], "program_outside") for wrong in ("/etc", "..", 3)),
+        # Paths are judged against a directory that an argument names; an odd one has none inside.
+        ("cat /srv/code/a", IN_PROJECT, [("project", "/srv/code")], ""),
+        ("cat /srv/other/a", IN_PROJECT, [("project", "/srv/code")], "program_outside"),
+        ("cat /srv/code/a", IN_PROJECT, [], "program_outside"),
+        *(
+            ("cat /srv/code/a", IN_PROJECT, [("project", wrong)], "program_outside")
+            for wrong in ("srv", ["/srv/code"], "")
+        ),
+    ],
+)
+def test_a_command_stays_in_its_directory(judge, command, fields, more, code):
+    """Where there is one, by the policy or by an argument."""
+    assert judge(command, *more, **fields) == code
 
-    def passes(more):
-        return one.match(situation(role="other", arguments={"command": "ls", **more})) is None
 
-    assert all(map(passes, ({}, {"cwd": "/srv/code/src"}, {"cwd": "src"})))
-    assert not any(map(passes, ({"cwd": "/etc"}, {"cwd": ".."}, {"cwd": 3})))
+def test_a_call_without_a_command_is_unread(rule, situation):
+    """The path finds nothing."""
+    one = rule("program", effect="ask", path="$.command", programs=PROGRAMS)
     assert one.match(situation(role="other", arguments={})).code == "program_unread"
 
 
@@ -260,22 +273,6 @@ def test_with_a_part_of_the_reading_off_attempts_pass(judge, monkeypatch, off):
     monkeypatch.setattr(program, "read_command", off)
 
     assert not all(judge(command, directory="") for command in attempts())
-
-
-def test_the_directory_may_be_named_by_an_argument(rule, situation):
-    """Paths are judged against it; a missing or odd one has nothing inside."""
-    found = rule(
-        "program", effect="ask", path="$.command", programs=PROGRAMS, directory="$.project"
-    )
-
-    def code(command, **arguments):
-        told = found.match(situation(role="other", arguments={"command": command, **arguments}))
-        return "" if told is None else str(told.code)
-
-    assert code("cat /srv/code/a", project="/srv/code") == ""
-    assert code("cat /srv/other/a", project="/srv/code") == program.OUTSIDE
-    for wrong in ({}, {"project": "srv"}, {"project": ["/srv/code"]}, {"project": ""}):
-        assert code("cat /srv/code/a", **wrong) == program.OUTSIDE
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,15 @@ def test_each_coding_stops_at_the_limit(coding):
 @pytest.mark.parametrize("coding", [c for c in CODED if c != "identity"])
 def test_damaged_data_is_refused(coding):
     """Truncated data, and data with something after its end, has no one reading."""
-    for damaged in (CODED[coding][:-1], CODED[coding] + CODED[coding], b"", b"\x00garbage"):
+    for damaged in (CODED[coding][:-1], CODED[coding] * 2, b"", b"\x00garbage"):
         with pytest.raises(MessageError):
             decode_content(damaged, coding, limit=10_000)
+    decoder = StreamDecoder(coding, limit=10_000)
+    decoder.feed(CODED[coding])
+    with pytest.raises(MessageError, match="not valid"):
+        decoder.feed(CODED[coding])
+    with pytest.raises(OversizeError):
+        StreamDecoder(coding, limit=100).feed(CODED[coding])
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "compress", "x-rot13", "aws-chunked"])
@@ -87,25 +93,6 @@ def test_a_stream_decodes_to_what_was_sent_however_it_is_cut(coding, pieces, siz
         wire = code(piece, last=number == len(pieces))
         out = b"".join(decoder.feed(wire[i : i + size]) for i in range(0, len(wire), size))
         assert out == piece
-
-
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-def test_bytes_after_the_end_of_a_coded_stream_are_an_error(coding):
-    """A lenient reader would take them for more of the body."""
-    decoder = StreamDecoder(coding, limit=1000)
-    decoder.feed(CODERS[coding]()(b"data", last=True))
-
-    with pytest.raises(MessageError, match="not valid"):
-        decoder.feed(b"more")
-
-
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-def test_a_bomb_in_a_coded_stream_stops_at_the_limit(coding):
-    """One chunk becomes at most the limit."""
-    decoder = StreamDecoder(coding, limit=1000)
-
-    with pytest.raises(OversizeError):
-        decoder.feed(CODERS[coding]()(bytes(2_000_000), last=True))
 
 
 BOMB = brotli.compress(b"a" * (96 * 1024 * 1024))[:200]

@@ -1,13 +1,9 @@
 """Plain HTTP requests as tools: method and URL template to a tool, and its arguments."""
 
 import json
-import string
 from types import SimpleNamespace
-from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
 from guard.protocols.base import ProtocolResources, discover_protocols
@@ -276,12 +272,3 @@ def test_a_template_that_says_less_is_refused(url):
     """A variable host would let the agent choose where the data goes."""
     with pytest.raises(ValueError, match="`"):
         UrlTemplate.parse(url)
-
-
-@given(st.lists(st.text(string.ascii_letters + "äß@ ,+", min_size=1), min_size=1, max_size=4))
-@settings(max_examples=60)
-def test_what_a_client_quotes_is_read_back(texts):
-    """Property: segments survive one quoting and one reading."""
-    path = "".join("/" + quote(text, safe="") for text in texts)
-
-    assert read_path(path) == tuple(texts)

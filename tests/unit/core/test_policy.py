@@ -153,18 +153,14 @@ def test_a_verdict_has_the_highest_score_and_every_fact():
     assert (verdict.score, verdict.facts) == (0.7, {"a": 1, "b": 2})
 
 
-@given(situation=situations())
-def test_no_policy_blocks(situation):
-    """Whatever the call is."""
-    verdict = decide(None, situation)
-    assert (verdict.enforced, verdict.mode) == (Action.BLOCK, Mode.ENFORCE)
-
-
-@given(situation=situations())
-def test_a_policy_without_rules_blocks(situation):
-    """There is no default that allows."""
-    verdict = decide(EMPTY, situation)
-    assert (verdict.action, verdict.reasons[0].code) == (Action.BLOCK, "no_rule_matched")
+@given(situation=situations(), chosen=st.lists(rules(effects=("allow",)), max_size=4))
+def test_without_a_policy_without_rules_or_after_an_error_a_call_is_blocked(situation, chosen):
+    """There is no default that allows; errors of state or detectors beat every rule."""
+    assert decide(None, situation).enforced is Action.BLOCK
+    assert decide(EMPTY, situation).reasons[0].code == "no_rule_matched"
+    failed = replace(situation, errors=("state: StateError",))
+    for policy in (EMPTY, replace(EMPTY, rules=tuple(chosen))):
+        assert decide(policy, failed).action is Action.BLOCK
 
 
 @given(
@@ -206,13 +202,6 @@ def test_a_rule_whose_filters_raise_is_asked_and_blocks(situation):
     rule.concerns = lambda call: 1 / 0
 
     assert decide(replace(EMPTY, rules=(rule,)), situation).action is Action.BLOCK
-
-
-@given(chosen=st.lists(rules(effects=("allow",)), min_size=1, max_size=4), situation=situations())
-def test_an_error_before_the_pdp_blocks(chosen, situation):
-    """State or detector errors beat every rule that allows."""
-    situation = replace(situation, errors=("state: StateError",))
-    assert decide(replace(EMPTY, rules=tuple(chosen)), situation).action is Action.BLOCK
 
 
 @given(chosen=st.lists(rules(), max_size=6), situation=situations())

@@ -13,18 +13,6 @@ def test_many_large_messages_do_not_keep_short_ones_out():
     assert not budget.hold(held[0], 900)
 
 
-def test_what_is_given_back_is_free_again():
-    """Twice is once; what was never held is nothing."""
-    budget = MessageBudget(limit=100)
-    assert budget.hold(1, 90)
-    assert not budget.hold(2, 90)
-    budget.release(1)
-    budget.release(1)
-    budget.release(7)
-    assert (budget.total, len(budget)) == (0, 0)
-    assert budget.hold(2, 90)
-
-
 def test_there_is_an_end_to_small_messages_too():
     """Neither their number nor their sum grows for ever."""
     budget = MessageBudget(limit=1000, count=50)

@@ -83,18 +83,6 @@ async def test_a_full_queue_lets_the_longest_one_lose_its_last():
     assert has_turn(quiet)
 
 
-async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken():
-    """The refusal says when to come back; the places are as they were."""
-    gate = Admission(Limits(judged=2, waiting=4, patience=0.001))
-    assert [gate.enter("a"), gate.enter("b")] == [None, None]
-    [waiter] = waiting(gate, "a")
-
-    assert refused(await gate.wait(waiter)).retry_after == 1
-    assert gate.waiting == 0
-    gate.leave("a")
-    assert gate.enter("a") is None
-
-
 async def test_a_principal_whose_requests_are_not_answered_is_refused():
     """Other principals go on; so does it, once one is answered."""
     gate = admission(judged=4, forwarded=2)

@@ -151,6 +151,7 @@ AUTHORIZE = [
     (("send",), "look.inspect"),
     (("long",), "look.inspect"),
     (("long",), "guard.calls.large.answered"),
+    (("long",), "guard.calls.large._reads"),
     (("send",), "guard.calls._judge"),
     (("send",), "guard.calls._question"),
     (("send",), "guard.calls._decided"),

@@ -202,7 +202,12 @@ def test_what_is_read_or_looked_for_inside_is_no_receiver(judge, text):
     [
         *(
             ("read", {"url": url}, DestinationStatus.MALFORMED)
-            for url in ("http:\\\\evil.test/x", "https://evil\\@x", "https:/evil.test")
+            for url in (
+                "http:\\\\evil.test/x",
+                "https://evil\\@x",
+                "https:/evil.test",
+                "gopher:e.test",
+            )
         ),
         ("send", {"to": "a@example.com", "blob": "x" * 2_000_000}, DestinationStatus.MALFORMED),
         *(
@@ -481,7 +486,6 @@ def test_what_is_opened_to_everybody_has_another_receiver(judge, more):
         ("read", {"id": "e.test::module/x"}, "e.test"),
         ("read", {"path": "/dev/tcp/e.test/80"}, "e.test"),
         ("read", {"path": "cat /net/e.test/x"}, "e.test"),
-        ("read", {"path": "gopher:e.test"}, "e.test"),
     ],
 )
 def test_a_name_of_a_member_makes_it_stricter(judge, tool, more, receiver):
@@ -702,3 +706,9 @@ def test_each_declared_place_gives_what_it_says(policy_from, tool, arguments, fo
     read = classify(policy_from(MORE), call)
     kinds = {one.destination.kind for one in (*read.targets, *read.guarded, *read.objects)}
     assert kinds == found
+
+
+def test_names_that_differ_in_lone_surrogates_only_are_refused(judge):
+    """A server may take one for the other."""
+    with pytest.raises(ValueError, match="surrogates"):
+        judge("send", to="a@example.com", **dict.fromkeys(("a\ud800", "a\ud801"), 1))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from guard.core.calls import Claim
-from guard.core.errors import MessageError, StateError
+from guard.core.errors import MessageError
 from guard.core.mappings import PropagationSettings
 from guard.core.model import Identity, ToolCall
 from guard.detectors import DetectorResources
@@ -18,7 +18,7 @@ from guard.protocols.http.message import HttpReply
 from guard.protocols.messages import Message
 from guard.provenance.seal import Seal
 from tests import roads
-from tests.guards import KEY, shipped
+from tests.guards import KEY, down, shipped
 from tests.roads import answer_of, http_request, in_session, rpc
 
 SEND = {"name": "email_send_email", "description": "Sends a mail.", "inputSchema": {}}
@@ -85,7 +85,9 @@ async def test_calls_of_a_tool_that_changed_wait_for_an_operator(road):
     assert before == ""
     assert refused
     assert await road.call(TO_TEAM, session="another") == refused
-    assert road.findings() == [("tool_definition_changed", "definition")]
+    await road.list(WORSE, {**SEND, "name": "other"})
+    found = [("tool_definition_changed", "definition"), ("tool_definition_new", "definition")]
+    assert sorted(road.findings()) == found
 
 
 async def test_the_same_tool_of_another_server_is_another_tool(road):
@@ -98,11 +100,7 @@ async def test_the_same_tool_of_another_server_is_another_tool(road):
 
 async def test_a_listing_is_no_release_where_its_pins_cannot_be_read(road, monkeypatch):
     """A definition that nobody compared must not reach a model."""
-
-    async def gone(*_):
-        raise StateError("no")
-
-    monkeypatch.setattr(road.store, "look_up", gone)
+    monkeypatch.setattr(road.store, "look_up", down)
     exchange = await road.ask("tools/list", {})
 
     told = json.loads(await road.answer(exchange, {"tools": [SEND]}) or b"{}")
@@ -301,12 +299,17 @@ async def test_what_an_event_says_beside_its_data_is_labelled(road, line):
     assert await _tainted(road)
 
 
-async def test_an_issued_cursor_goes_back_and_another_does_not(road):
-    """What the server said is no news to it."""
-    listed = {"tools": [], "nextCursor": "eyJwYWdlIjoxfQ=="}
-    await road.answer(await road.ask("tools/list", {}), listed)
+@pytest.mark.parametrize("kept", [1, 9])
+async def test_an_issued_cursor_goes_back_and_another_does_not(road, monkeypatch, kept):
+    """What the server said is no news to it, as long as it is among the last that it said."""
+    monkeypatch.setattr("guard.pipeline.exchange.TOKEN_LIMIT", kept)
+    for cursor in ("eyJwYWdlIjoxfQ==", "eyJwYWdlIjozfQ=="):
+        listed = {"tools": [], "nextCursor": cursor}
+        await road.answer(await road.ask("tools/list", {}), listed)
 
-    assert hasattr(await road.ask("tools/list", {"cursor": listed["nextCursor"]}), "calls")
+    assert hasattr(await road.ask("tools/list", {"cursor": cursor}), "calls")
+    first = await road.ask("tools/list", {"cursor": "eyJwYWdlIjoxfQ=="})
+    assert hasattr(first, "calls") is (kept > 1)
     another = await road.ask("tools/list", {"cursor": "eyJwYWdlIjoyfQ=="})
     assert b"approval_required" in another.body
 
@@ -422,11 +425,7 @@ async def test_where_it_cannot_be_known_what_is_contained_nothing_is_recalled(
     contained, monkeypatch
 ):
     """A store that does not tell the contained items refuses the recall."""
-
-    async def broken(*_):
-        raise TimeoutError
-
-    monkeypatch.setattr(contained.store, "fields", broken)
+    monkeypatch.setattr(contained.store, "fields", down)
     asked = {"name": "memory_search", "arguments": {"query": "figures"}}
     assert b"guard_error" in (await contained.ask("tools/call", asked, session="reader")).body
 
@@ -442,11 +441,12 @@ async def test_other_processes_are_told_of_new_tools_and_nothing_is_kept_for_eve
 
     monkeypatch.setattr("guard.pipeline.declarations.REMEMBERED", 1)
     road.responses.on_offers(tell)
-    for _ in range(2):
-        await road.list(SEND, {**SEND, "name": "other"})
-    assert told == [("tools:80/mcp", [SEND["name"], "other"])]
-    call = ToolCall("c", Identity("p", "s"), SEND["name"], {}, "mcp", 1.0, upstream="b:80/mcp")
-    road.guard.calls.claim(call)
+    for more in ([], [{**SEND, "name": "other"}], []):
+        await road.list(SEND, *more)
+    assert told == [("tools:80/mcp", [SEND["name"]]), ("tools:80/mcp", [SEND["name"], "other"])]
+    for name in ("invented", SEND["name"]):
+        call = ToolCall("c", Identity("p", "s"), name, {}, "mcp", 1.0, upstream="b:80/mcp")
+        road.guard.calls.claim(call)
     assert road.guard.calls.offers.claim("b:80/mcp", SEND["name"]) is Claim.CONTESTED
     exchange = await road.ask("ping", {})
     road.guard.policy = None

@@ -125,11 +125,12 @@ async def test_a_result_in_a_request_completes_its_call_once(enforcement, store,
 async def test_a_whole_answer_is_replaced_in_its_body(enforcement, kind):
     """Without streaming the body changes only where a call was refused."""
     exchange = await forwarded(enforcement, ask(kind))
-    benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
     theft = json.dumps(whole(kind, "hi", [THEFT])).encode()
 
-    assert await enforcement.responses.on_answer(exchange, benign) is None
-    exchange = await forwarded(enforcement, ask(kind))
+    for calls in ([], [RECALL]):
+        benign = json.dumps(whole(kind, "hi", calls)).encode()
+        assert await enforcement.responses.on_answer(exchange, benign) is None
+        exchange = await forwarded(enforcement, ask(kind))
     instead = await enforcement.responses.on_answer(exchange, theft)
 
     assert instead is not None

@@ -21,7 +21,7 @@ from guard.pipeline.holding import JUDGEMENTS, HeldRequest, in_events
 from guard.pipeline.identity import Credentials
 from guard.protocols.mcp.elicitation import MARK, OWN
 from guard.store.approval_requests import RedisAnswers
-from tests.guards import Counts
+from tests.guards import Counts, down
 from tests.model_wires import Call, stream, whole
 from tests.roads import PAGE, SSE, Road, code_of, http_request, rpc, tool_call
 from tests.unit.pipeline.test_model_answers import ask as ask_model
@@ -146,13 +146,15 @@ async def _no(road, decision):
 
 
 async def _nobody(road, decision):
-    """Let the time of the policy pass, as its clock would."""
+    """Let the time of the policy pass, as its clock would; the policy is the same."""
+    road.enforcement.holding.look_at_policy()
     road.enforcement.holding.wake(decision, "expired")
 
 
 async def _stopped(road, decision):
     del decision
-    road.enforcement.holding.stop()
+    for _ in range(2):
+        road.enforcement.holding.stop()
 
 
 async def _denied_by_policy(road, decision):
@@ -245,28 +247,28 @@ async def test_a_store_that_does_not_tell_releases_nothing(road, monkeypatch, fa
     assert await work == "released"
 
 
-@pytest.mark.parametrize("told", ["never", "always"])
-async def test_an_answer_that_nobody_told_of_is_found_at_the_end(road, monkeypatch, told):
+@pytest.mark.parametrize(
+    ("method", "answers", "found"),
+    [("since", ("mark", []), "released"), ("fate", "gone", "approval_required")],
+    ids=["never", "always"],
+)
+async def test_an_answer_that_nobody_told_of_is_found_at_the_end(
+    road, monkeypatch, method, answers, found
+):
     """A grant that others use up each time leaves the question open, a bounded number of times."""
 
-    async def nothing(*_):
-        return "mark", []
+    async def told(*_):
+        return answers
 
-    async def gone(*_):
-        return "gone"
-
-    if told == "never":
-        monkeypatch.setattr(RedisAnswers, "since", nothing)
+    monkeypatch.setattr(RedisAnswers, method, told)
+    if found == "released":
         ask = replace(road.policy.ask, hold=0.5)
         road.guard.swap_policy(replace(road.policy, ask=ask))
-    else:
-        monkeypatch.setattr(RedisAnswers, "fate", gone)
     work = asyncio.ensure_future(_in_stream(road))
-    if told == "never":
+    if found == "released":
         await _yes(road, await waiting(road))
-    assert await work == ("released" if told == "never" else "approval_required")
-    if told == "always":
-        assert len(road.audit.verdicts) == JUDGEMENTS + 1
+    assert await work == found
+    assert found == "released" or len(road.audit.verdicts) == JUDGEMENTS + 1
 
 
 async def test_who_makes_a_held_request_is_proved_anew(road):
@@ -281,14 +283,19 @@ async def test_who_makes_a_held_request_is_proved_anew(road):
     assert request.proved() is None
 
 
+def cancelled(ident):
+    """Return the notification that a client waits for a request no longer."""
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident}}
+
+
 @pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
 async def test_who_leaves_gives_its_place_back(road, leaves):
     """And what is answered then is judged no more."""
     held = await road.requests.on_holdable_request(http_request(SEND, SSE))
     if leaves == "cancels":
-        params = {"method": "notifications/cancelled", "params": {"requestId": 1}}
         await waiting(road)
-        await road.forwarded({"jsonrpc": "2.0", **params})
+        for ident in (7, 1):
+            await road.forwarded(cancelled(ident))
         assert await held.waiting(30) is not None or await held.waiting() is None
     held.close()
     held.close()
@@ -305,10 +312,13 @@ async def test_who_reads_a_held_answer_of_a_model_is_told_that_it_waits(road, mo
     monkeypatch.setattr(response, "FIRST_SIGN_SECONDS", 0.01)
     exchange = await road.requests.on_request(ask_model("openai_chat"))
     reader = road.responses.event_reader(exchange)
+    assert await reader.go_on() == []
     await reader.feed(stream("openai_chat", "hi", [PROPOSED]))
     assert await reader.go_on() == [exchange.reader.sign]
-    reader.close()
-    assert await reader.go_on() == []
+    await road.forwarded(cancelled(1))
+    for _ in range(2):
+        reader.close()
+        assert await reader.go_on() == []
     assert not reader.waits
     assert road.enforcement.holding.held == 0
 
@@ -461,11 +471,7 @@ async def test_an_answer_that_cannot_be_recorded_or_taken_is_none(
     if broken == "audit":
         road.audit.fails.add("event")
     else:
-
-        async def gone(*_):
-            raise StateError("gone")
-
-        monkeypatch.setattr("guard.operations.labels.LabelOperator.approve", gone)
+        monkeypatch.setattr("guard.operations.labels.LabelOperator.approve", down)
     assert await road_of(road, "form", ANSWERS[0][0]) == "approval_required"
     lines = [line["answer"] for line in road.audit.named("guard.approval")]
     assert lines == ([] if broken == "audit" else ["granted", "failed"])
@@ -521,11 +527,7 @@ async def test_a_state_that_is_not_this_clients_opens_nothing(road, change, serv
 
 async def test_a_store_that_is_gone_when_a_call_comes_again_refuses_it(road, monkeypatch):
     """What became of the question cannot be known."""
-
-    async def gone(*_):
-        raise StateError("gone")
-
-    monkeypatch.setattr(RedisAnswers, "fate", gone)
+    monkeypatch.setattr(RedisAnswers, "fate", down)
     assert await _again(road, _with()) == "guard_error"
 
 

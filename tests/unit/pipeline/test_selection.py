@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from itertools import count
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.errors import AuditError, StateError
+from guard.core.errors import AuditError
 from guard.core.labels import Rung
 from guard.core.model import Identity, PrincipalRung, ToolCall
 from guard.core.policy import Action
@@ -20,7 +20,7 @@ from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
 from guard.pipeline import selection
 from guard.pipeline.outcome import JudgeRequest
-from guard.protocols.refusals import Refusal, observation, sentence
+from guard.pipeline.selection import FLYING
 from lab.selection.live import POLICY
 from tests.graph_world import (
     SCENE,
@@ -29,6 +29,7 @@ from tests.graph_world import (
     with_every_change,
     with_namespaces,
 )
+from tests.guards import down
 
 
 @pytest.fixture
@@ -79,31 +80,20 @@ def advised(follows):
     return TEXT.replace("      top_k: 5\n", f"      top_k: 5\n      on_divergence: {follows}\n")
 
 
-@pytest.mark.parametrize("form", ["text", "structured", "both"])
-async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(made, form):
-    """Text and structure alike; what is then first vouches, as it would without the attack."""
+async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(made):
+    """What is then first vouches, as it would without the attack."""
     world = await made(advised("substitute"))
     await world.attacked()
-    results = world.results({"query": SCENE.query})
-    assert results["results"][0]["record"] == "invoice rival 0"
-    answer = {"content": []}
-    if form != "structured":
-        answer["content"] = [{"type": "text", "text": json.dumps(results)}]
-    if form != "text":
-        answer["structuredContent"] = results
-    _, _, changed = await world.recall(answer)
+    assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
+    _, _, changed = await world.recall()
     assert changed.enforced is Action.REDACT
     assert changed.reasons[0].code == "selection_substituted"
-    released = changed.instead
-    *documents, note = [block["text"] for block in released["content"]]
-    documents = [*map(json.loads, documents), released.get("structuredContent")]
-    for document in filter(None, documents):
-        names = [one["record"] for one in document["results"]]
-        assert names == ["invoice right 0", "invoice rival 0"]
-    assert '"invoice rival 0"' in note
-    assert released["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
+    first, note = changed.instead["content"]
+    names = [one["record"] for one in json.loads(first["text"])["results"]]
+    assert names == ["invoice right 0", "invoice rival 0"]
+    assert '"invoice rival 0"' in note["text"]
+    assert changed.instead["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
     assert await paid(world, SCENE.right) == "allow"
-    assert world.metrics.found == ["diverged"]
 
 
 @pytest.mark.parametrize("follows", ["unknown", "substitute"])
@@ -157,11 +147,6 @@ async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
 
     assert await judged(float(next(world.clock))) is Action.ASK
     assert await judged(next(world.clock) + world.policy.limits.session_idle + 1) is Action.ALLOW
-
-
-async def down(*_):
-    """Fail as a store that is gone."""
-    raise StateError("down")
 
 
 async def _around(world, monkeypatch):
@@ -305,16 +290,6 @@ async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
     assert world.metrics.found == ["diverged"]
 
 
-async def test_two_workers_have_one_ledger(world, store, redis_namespace):
-    """What one has seen written the other replays."""
-    await world.attacked()
-    other = World(store, redis_namespace, world.policy)
-    other.memory, other.clock = world.memory, world.clock
-    other.ids = count(100)
-    await other.recall()
-    assert other.metrics.found == ["diverged"]
-
-
 # --- asked twice ---------------------------------------------------------------------------------
 
 
@@ -389,9 +364,7 @@ async def test_what_does_not_count_is_written_apart_and_the_store_asked_without_
     assert verdict.reasons[0].code == "selection_diverged"
     told = verdict.reasons[0].evidence["selection"]
     assert (told["road"], told["replay"]) == ("dual_query", "no_replica")
-    assert told["served"] == ["invoice rival 0", "invoice right 0"]
-    assert told["authenticated"] == ["invoice right 0", "invoice rival 0"]
-    assert "The memory answered: " in sentence(observation(Refusal("d", verdict)))
+    assert told["served"] == told["authenticated"][::-1]
     assert await paid(world, SCENE.right) == "allow"
     assert world.metrics.found == ["no_replica", "stands", "no_replica", "diverged"]
 
@@ -407,7 +380,7 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     assert await paid(world, SCENE.rival) == "allow"
 
 
-@pytest.mark.parametrize("found", ["unasked", "unread_answer", "nobody to ask", "odd names"])
+@pytest.mark.parametrize("found", ["unasked", "unread_answer", "nobody to ask"])
 async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofold, found):
     """It cannot be asked, or answers prose in the place of items."""
     world = await twofold()
@@ -417,12 +390,7 @@ async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofo
     served = world.memory.search(query)
     world.memory.down = found == "unasked"
     world.memory.search = lambda _: "all is well"
-    if found == "odd names":
-        query = {**query, "groups": "main untrusted!"}
-    verdict = (await world.call("agent", "search_records", query, served))[1]
-    if found == "odd names":
-        assert verdict.reasons[0].code == "selection_namespace"
-        return
+    await world.call("agent", "search_records", query, served)
     assert await paid(world, SCENE.right) == "selection_unreplayed"
     assert world.metrics.found == ["no_replica", found.replace("nobody to ask", "unasked")]
 
@@ -432,9 +400,8 @@ async def test_the_stores_own_answer_is_released_where_the_policy_substitutes(tw
     world = await twofold("substitute")
     await world.attacked()
     _, _, changed = await world.recall()
-    first, _note = changed.instead["content"]
-    names = [one["record"] for one in json.loads(first["text"])["results"]]
-    assert names == ["invoice right 0", "invoice rival 0"]
+    results = json.loads(changed.instead["content"][0]["text"])["results"]
+    assert [one["record"] for one in results] == ["invoice right 0", "invoice rival 0"]
     assert await paid(world, SCENE.right) == "allow"
 
 
@@ -447,13 +414,18 @@ async def test_another_record_under_an_authenticated_name_does_not_stand(twofold
     assert await paid(world, SCENE.rival) != "allow"
 
 
-async def test_a_write_that_cannot_be_kept_apart_waits_for_a_person(twofold):
+@pytest.mark.parametrize(
+    ("who", "tool", "arguments"),
+    [
+        ("peer", "relate", {"relations": SCENE.attack(), "group": "m" * 200}),
+        ("agent", "search_records", {"query": SCENE.query, "groups": "main untrusted!"}),
+    ],
+)
+async def test_what_cannot_be_kept_apart_waits_for_a_person(twofold, who, tool, arguments):
     """A name that a store might cut or fold."""
     world = await twofold()
-    relations = {"relations": SCENE.attack(), "group": "m" * 200}
-    _, verdict, _ = await world.call("peer", "relate", relations)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_namespace"
+    _, verdict, _ = await world.call(who, tool, arguments)
+    assert (verdict.action, verdict.reasons[0].code) == (Action.ASK, "selection_namespace")
     assert len(world.memory.written) == 2
 
 
@@ -676,5 +648,10 @@ async def test_an_answer_with_a_write_that_has_not_come_back_is_replayed_after_i
     await world.recall()
     await asyncio.gather(*landed)
     assert set(world.metrics.found) <= ({found, "late"} if is_lost else {found})
+    if is_lost:  # Until its time is up it is waited for.
+        for at in (1100.0, 1110.0 + FLYING):
+            call = replace(call, id=f"at {at}", at=at)
+            await world.guard.judge(JudgeRequest([call]))
+            assert [*selections._flying[("default", "graph")]] == [call.id]
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.action is (Action.ALLOW if found == "stands" else Action.ASK)

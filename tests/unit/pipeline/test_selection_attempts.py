@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 
-from guard.core.errors import StateError
 from guard.core.labels import Rung
 from guard.core.model import Integrity, ToolCall
 from guard.core.policy import Action
@@ -20,6 +19,7 @@ from lab.selection.derived import POLICY as DERIVED
 from lab.selection.derived import without_mechanism
 from lab.selection.live import POLICY, iban
 from tests.graph_world import SCENE, World, with_every_change, without_selection
+from tests.guards import down
 
 TEXT = POLICY.read_text(encoding="utf-8")
 FIRST, SECOND = SCENE.topics
@@ -232,11 +232,7 @@ async def test_a_write_that_never_answers_is_on_record(made):
 async def test_a_write_whose_origin_cannot_be_recorded_is_blocked(made, monkeypatch):
     """Structure of unknown origin would vouch later."""
     world = await made()
-
-    async def broken(*_):
-        raise StateError("no store")
-
-    monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", broken)
+    monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", down)
     verdict = await added(world, "peer")
     assert (verdict.action, verdict.reasons[0].code) == (Action.BLOCK, "structure_unrecorded")
 

@@ -141,7 +141,8 @@ async def test_a_result_in_a_stream_that_another_process_has_open(store, how):
         one.requests._parts.issued.add("tools:80", POSTED)
     elif how == "another policy":
         other.guard.policy = other.policy = replace(other.policy, tools=(), digest="d" * 64)
-    await one.post("tools/call", SEARCH)
+    posted = await one.post("tools/call", SEARCH)
+    await one.responses.on_answer(posted, b"Accepted", 202)
 
     released = await other.event(stream, result())
 
@@ -149,6 +150,14 @@ async def test_a_result_in_a_stream_that_another_process_has_open(store, how):
     assert (b"result_unmatched" in released) is not shares
     if shares:
         assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
+
+
+async def test_an_answer_to_another_request_is_labelled_at_another_process(one, other, stream):
+    """A ping has an answer that says something, too."""
+    await one.post("ping", {})
+
+    assert DROP.encode() in await other.event(stream, answer_of({"note": DROP}))
+    assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
 async def test_a_shared_call_is_answered_once(one, other, stream):

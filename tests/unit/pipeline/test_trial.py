@@ -193,7 +193,7 @@ def test_a_share_of_principals_is_drawn_by_the_key(policy_from, share, decides):
     for name, is_drawn in drawn.items():
         found = trial.policy(base, Identity(name, "s"))
         assert found is (trial.candidate if is_drawn else base)
-        assert trial.policy_from(None, Identity(name, "s")) is None
+        assert trial.policy(None, Identity(name, "s")) is None
     assert not jumped(Counter(), 0.05)
 
 

@@ -230,6 +230,9 @@ AMBIGUOUS = [
         item("response.something_new", **FUNCTION),
         id="item in an unknown event",
     ),
+    pytest.param(
+        "anthropic_messages", event({"type": "new_event"}, "new_event"), id="unknown event"
+    ),
     pytest.param("gemini", parts({"function_call": F}), id="call in snake case"),
     pytest.param("gemini", parts({"callFunction": F}), id="unknown part"),
     pytest.param("gemini", event([{"candidates": []}]), id="event that is a list"),

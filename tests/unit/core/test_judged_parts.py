@@ -309,6 +309,7 @@ def test_a_further_reason_only_tightens_a_verdict(action, mode):
     assert blocked_for(None, reason).reasons == (reason,)
     assert verdict.blocked(reason, "late").errors == ("late",)
     assert verdict.enforced is (action if mode is Mode.ENFORCE else Action.ALLOW)
+    assert verdict.would_have_blocked is (mode is Mode.MONITOR and action >= Action.ASK)
     assert worst((Action.ALLOW, action)) is action
     assert worst(()) is Action.BLOCK
     assert blocked_for(None, reason).enforced is Action.BLOCK

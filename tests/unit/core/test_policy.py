@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,17 +224,3 @@ def test_no_allowing_rule_frees_what_nobody_can_mean(situation):
         DestinationStatus.MISSING,
     }:
         assert decide(replace(EMPTY, rules=(allow,)), situation).action is Action.BLOCK
-
-
-@pytest.mark.parametrize("action", list(Action))
-def test_monitor_mode_carries_out_nothing_and_records_everything(action):
-    """Every call passes, and the verdict says what would have happened."""
-    raw = {"id": "r", "type": "tool", "effect": action.label}
-    rule = TYPES["tool"].model_validate_json(json.dumps(raw))
-    call = ToolCall("id", Identity("p", "s"), "t", {}, "mcp", 0.0)
-    situation = Situation(untraced(ClassifiedCall(call, Role.RECALL)), Snapshot(), ())
-
-    verdict = decide(replace(EMPTY, mode=Mode.MONITOR, rules=(rule,)), situation)
-
-    assert (verdict.action, verdict.enforced) == (action, Action.ALLOW)
-    assert verdict.would_have_blocked is (action >= Action.ASK)

@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from guard.core.errands import ErrandCall, ErrandGrant
-from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
@@ -15,7 +15,7 @@ from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Options
 from guard.pipeline.in_flight import StoredExchanges
 from guard.store.shared_texts import RedisSharedTexts
-from tests.guards import Counts
+from tests.guards import Counts, down
 from tests.model_wires import stream
 from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
@@ -208,7 +208,7 @@ async def test_a_record_that_is_not_the_guards_releases_nothing(
         "moved": (key_of(correlation.replace("1", "2")), raw),
     }
     if how == "gone":
-        monkeypatch.setattr(RedisSharedTexts, "take", Texts.take)
+        monkeypatch.setattr(RedisSharedTexts, "take", down)
     else:
         await store.client.execute("SET", *changed[how])
     asked = 2 if how == "moved" else 1
@@ -233,20 +233,11 @@ async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
     assert sum(window.trajectory.executed) == 1
 
 
-class Texts:
-    """Shared texts that cannot be written or read."""
-
-    async def put(self, *_):
-        """Fail."""
-        raise StateError("gone")
-
-    take = drop = known = put
-
-
 async def test_a_store_of_shared_texts_that_fails_tells_nothing():
     """Every failure is counted; what would be released for it is withheld elsewhere."""
     counts = Counts()
-    shared = StoredExchanges(Texts(), SEAL, lambda: None, counts)
+    texts = SimpleNamespace(put=down, take=down, drop=down, known=down)
+    shared = StoredExchanges(texts, SEAL, lambda: None, counts)
     key = ("message", "l", "p", "s", "1")
     shared.keep("default", key, "ping")
     shared.forget("default", key)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from guard.core.errors import MessageError
-from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.tools import (
     HttpTool,
@@ -143,21 +142,6 @@ def test_what_can_be_read_in_two_ways_is_refused(asked, code):
 
     assert caught.value.code == code
     assert json.loads(PROTOCOL.unreadable(caught.value, "id").body)["guard"]["code"] == code
-
-
-def test_a_request_that_two_protocols_claim_is_claimed_by_both():
-    """An MCP header on a tool's URL frees nothing: two claimants are a refusal."""
-    asked = request("GET", "/v1/notes?secret=1", b"", "", mcp_session_id="s")
-
-    class Policy:
-        http_tools = TABLE
-
-    protocols = discover_protocols(ProtocolResources(policy=Policy))
-
-    assert {p.name for p in protocols if p.matches(asked) and not p.is_fallback} == {
-        "mcp",
-        "http_tools",
-    }
 
 
 def tool(url, *methods, name="t"):

@@ -21,18 +21,3 @@ def test_there_is_an_end_to_small_messages_too():
     for number in range(100_000):
         budget.hold(number, 5)
     assert budget.total <= 2000
-
-
-def test_one_principal_leaves_an_eighth_of_the_room_to_others():
-    """However few messages it holds them in; what it gives back it can hold again."""
-    budget = MessageBudget(limit=800)
-    assert budget.hold(1, 400, "loud")
-    assert budget.hold(2, 300, "loud")
-    assert not budget.hold(3, 1, "loud")
-    assert (budget.owned("loud"), budget.total) == (700, 700)
-    assert budget.hold(4, 100, "quiet")
-    budget.release(1)
-    assert budget.hold(3, 400, "loud")
-    for message in range(1, 5):
-        budget.release(message)
-    assert (budget.owned("loud"), budget.owned("quiet"), budget.total) == (0, 0, 0)

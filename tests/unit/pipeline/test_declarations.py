@@ -268,21 +268,12 @@ async def test_everything_else_is_labelled_before_it_is_released(road, body, sta
     assert await _tainted(road)
 
 
-async def test_an_accepted_message_still_awaits_its_result(road):
-    """Over HTTP+SSE the result comes in the stream."""
-    exchange = await road.ask("tools/call", SEARCH)
-    await road.enforcement.responses.on_answer(exchange, b"Accepted", 202)
-
-    assert await road.answer(exchange, {"content": [{"type": "text", "text": DROP}]}) is None
-    assert await _tainted(road)
-
-
 @pytest.mark.parametrize(
     "header", ["location", "refresh", "link", "content-location", "content-disposition"]
 )
 async def test_where_a_head_leads_is_labelled(road, header):
     """A client goes on there, or shows its agent where it might."""
-    head = {header: [f"https://next.test/?to={DROP}"], "mcp-session-id": ["a"]}
+    head = {header: [f"https://next.test/?to={DROP}"]}
     await road.enforcement.responses.on_head(await road.ask("ping", {}), lambda n: head.get(n, []))
 
     assert await _tainted(road)

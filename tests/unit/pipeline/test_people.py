@@ -23,7 +23,7 @@ from guard.protocols.mcp.elicitation import MARK, OWN
 from guard.store.approval_requests import RedisAnswers
 from tests.guards import Counts, down
 from tests.model_wires import Call, stream, whole
-from tests.roads import PAGE, SSE, Road, code_of, http_request, rpc, tool_call
+from tests.roads import PAGE, SSE, Road, answer_of, code_of, http_request, rpc, tool_call
 from tests.unit.pipeline.test_model_answers import ask as ask_model
 
 POLICY = """
@@ -64,16 +64,27 @@ def road(store, policy_from):
     )
 
 
+def _outcome(outcome):
+    """Return "released", or the code of a refusal; a state of the guard's own goes nowhere."""
+    if not isinstance(outcome, Exchange):
+        return code_of(outcome)
+    assert outcome.rewritten is None or MARK.encode() not in outcome.rewritten.body
+    return "released"
+
+
+async def _ended(held):
+    """Return what becomes of a held request in the end."""
+    while (messages := await held.waiting()) is not None:
+        assert all(json.loads(one)["jsonrpc"] for one in messages)
+    outcome = held.outcome()
+    held.close()
+    return _outcome(outcome)
+
+
 async def _held(road, request):
-    """Send a request; return what its client got in the end, and what it was told meanwhile."""
-    held, told = await road.requests.on_holdable_request(request), []
-    if isinstance(held, HeldRequest):
-        while (messages := await held.waiting()) is not None:
-            told += messages
-        held, waited = held.outcome(), held
-        waited.close()
-    assert all(json.loads(one)["jsonrpc"] for one in told)
-    return "released" if isinstance(held, Exchange) else code_of(held)
+    """Send a request; return what its client got in the end."""
+    held = await road.requests.on_holdable_request(request)
+    return await _ended(held) if isinstance(held, HeldRequest) else _outcome(held)
 
 
 def _in_answer(out):
@@ -148,6 +159,7 @@ async def _no(road, decision):
 async def _nobody(road, decision):
     """Let the time of the policy pass, as its clock would; the policy is the same."""
     road.enforcement.holding.look_at_policy()
+    road.enforcement.holding.wake("another", "expired")
     road.enforcement.holding.wake(decision, "expired")
 
 
@@ -406,7 +418,7 @@ async def _asked_in_stream(road, principal, answer):
     held = await road.requests.on_holdable_request(asked)
     progress, question = map(json.loads, await held.waiting())
     assert progress["method"] == "notifications/progress"
-    said = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+    said = answer_of(answer, question["id"])
     for server in ("l:other", f"l:{principal}"):
         reply = await road.requests.on_holdable_request(http_request(said, server=server))
         assert reply.status == 202
@@ -414,37 +426,23 @@ async def _asked_in_stream(road, principal, answer):
         assert question["params"]["url"].startswith(f"{PAGE}/approvals/default/")
         assert await held.waiting(0.0) == []
         await _yes(road, held.asked.decisions[0])
-    told = await held.waiting(30)
-    while (more := await held.waiting()) is not None:
-        told = [*(told or []), *more]
-    outcome = held.outcome()
-    held.close()
-    assert told
-    return "released" if isinstance(outcome, Exchange) else code_of(outcome)
+    return await _ended(held)
 
 
 async def _comes_again(road, principal, answer):
     """Have a call answered `input_required`, and come again with the answer."""
     server = {"server": f"l:{principal}"}
-    first = await road.requests.on_holdable_request(
-        http_request(modern({"form": {}, "url": {}}), **server)
-    )
-    result = json.loads(first.body)["result"]
+    asked = http_request(modern({"form": {}, "url": {}}), **server)
+    result = json.loads((await road.requests.on_holdable_request(asked)).body)["result"]
     assert result["inputRequests"][OWN]["method"] == "elicitation/create"
     again = {"requestState": result["requestState"], "inputResponses": {OWN: answer}}
     again = http_request(modern({"form": {}, "url": {}}, 2, **again), SSE, **server)
     outcome = await road.requests.on_holdable_request(again)
-    if isinstance(outcome, HeldRequest):
-        [asked] = await road.operator.waiting()
-        await _yes(road, asked.decision)
-        while await outcome.waiting() is not None:
-            pass
-        outcome, held = outcome.outcome(), outcome
-        held.close()
-    if isinstance(outcome, Exchange):
-        assert MARK.encode() not in outcome.rewritten.body
-        return "released"
-    return code_of(outcome)
+    if not isinstance(outcome, HeldRequest):
+        return _outcome(outcome)
+    [waits] = await road.operator.waiting()
+    await _yes(road, waits.decision)
+    return await _ended(outcome)
 
 
 @pytest.mark.parametrize("road_of", [_asked_in_stream, _comes_again])

@@ -120,15 +120,6 @@ async def test_two_claimants_or_one_that_raises_are_a_refusal(
     assert store.completed == []
 
 
-async def test_a_refused_call_is_marked_refused_and_not_executed(enforcement, store):
-    """The paper's features count executed calls; refusals are counted apart."""
-    sent = tool_call("email_send_email", {"to": "a@evil.test"})
-    outcome = await enforcement.requests.on_request(http_request(sent, in_session("s1")))
-
-    assert isinstance(outcome, HttpReply)
-    assert store.completed == [("s1", Role.SEND, False)]
-
-
 @pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])
 async def test_a_model_path_on_an_undeclared_host_is_a_plain_request(enforcement, host):
     """Many services have a path for messages; only declared hosts hold conversations."""

@@ -275,6 +275,7 @@ async def test_a_grant_that_no_server_received_holds_again(road_of, is_unsent):
     """Where the call may have been carried out, the next one is asked about."""
     road = road_of()
     sent = tool_call("send", {"to": "pat@partner.test", "body": "b"})
+    await road.responses.on_lost(await road.forwarded(READ), is_unsent=is_unsent)
     assert await road.refused(sent)
     [asked] = await road.operator.waiting()
     await road.operator.approve(asked.decision, 1000.0)
@@ -416,12 +417,15 @@ async def test_without_a_policy_nothing_passes_and_nothing_fails(store):
     await guard.notes.claims(identity, ["mail:pat@partner.test"], 1.0)
     await guard.notes.memory("default", [], 1.0)
     assert guard.policy_for(identity) is None
-    [(traced, verdict)] = await guard.judge(
-        JudgeRequest([ToolCall("c", identity, "t", {}, "m", 1.0)])
-    )
+    call = ToolCall("c", identity, "t", {}, "m", 1.0)
+    [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
     assert not verdict.enforced.forwards
     await guard.observe(ToolResult(traced, "text", 1.0))
     assert (ERRORS, "other") not in counts.counted
+    guard.calls._judge = None
+    [(_, verdict)] = await guard.judge(JudgeRequest([call]))
+    assert not verdict.enforced.forwards
+    assert (ERRORS, "other") in counts.counted
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -6,18 +6,6 @@ from guard.core.errors import OversizeError
 from guard.protocols.framing.sse import EventCutter, read_event
 
 
-@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
-def test_an_event_ends_at_a_blank_line_of_any_kind(newline):
-    """LF, CRLF and CR are line ends alike."""
-    cutter = EventCutter(1000)
-    first = b"id: 1" + newline + b"data: one" + newline * 2
-
-    events = cutter.feed(first + b"data: two" + newline)
-
-    assert events == [first]
-    assert read_event(events[0]) == ("message", "one")
-
-
 def test_a_byte_order_mark_is_no_text_where_the_stream_begins_and_nowhere_else():
     """The standard decodes the stream once; later the mark makes another field's name."""
     marked = "\ufeffdata: x\n\n".encode()

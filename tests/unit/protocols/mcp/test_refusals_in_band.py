@@ -40,16 +40,6 @@ def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call():
     assert (guard["code"], guard["decision_id"]) == ("ambiguous_key", ID)
 
 
-def test_every_request_is_answered_in_its_way():
-    """Alone or in a batch; where no result of a tool is expected, by an error."""
-    alone = json.loads(refused(call(3, "no/such"), "unknown_method").body)
-    batch = [call(1), {"jsonrpc": "2.0", "method": "notifications/x"}, call(2)]
-
-    assert alone["id"] == 3
-    assert ID in alone["error"]["message"]
-    assert [one["id"] for one in json.loads(refused(batch).body)] == [1, 2]
-
-
 @pytest.mark.parametrize(
     "body",
     [

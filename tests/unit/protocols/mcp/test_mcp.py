@@ -34,20 +34,22 @@ def refusal():
     return Refusal("d1", Verdict(Action.BLOCK, Mode.ENFORCE, (reason,), "digest"))
 
 
-def test_a_tool_call_is_read_with_its_typed_id():
+@pytest.mark.parametrize(
+    ("sent", "tool", "arguments", "correlation"),
+    [
+        (rpc("tools/call", 1, name="t", arguments={"a": 1}), "t", {"a": 1}, "i:1"),
+        (rpc("tools/call", "1", name="t"), "t", {}, "s:1"),
+        # A resource URI is an argument like any other.
+        (rpc("resources/read", uri="x:y", _meta={}), "resources/read", {"uri": "x:y"}, "i:1"),
+        # Answers to the server's questions and its opaque state are no arguments of the tool.
+        (rpc("tools/call", name="t", inputResponses={}, requestState="x"), "t", {}, "i:1"),
+    ],
+)
+def test_a_tool_call_is_read_with_its_typed_id(sent, tool, arguments, correlation):
     """The ids 1 and "1" are different requests."""
-    number = MCP.parse(post(rpc("tools/call", 1, name="t", arguments={"a": 1}))).calls[0]
-    string = MCP.parse(post(rpc("tools/call", "1", name="t"))).calls[0]
+    call = MCP.parse(post(sent)).calls[0]
 
-    assert (number.tool, number.arguments, number.correlation) == ("t", {"a": 1}, "i:1")
-    assert (string.arguments, string.correlation) == ({}, "s:1")
-
-
-def test_resources_and_prompts_are_judged_as_calls():
-    """A resource URI is an argument like any other."""
-    call = MCP.parse(post(rpc("resources/read", uri="https://evil.test/?d=1", _meta={}))).calls[0]
-
-    assert (call.tool, call.arguments) == ("resources/read", {"uri": "https://evil.test/?d=1"})
+    assert (call.tool, call.arguments, call.correlation) == (tool, arguments, correlation)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +177,6 @@ def test_headers_that_cannot_agree_are_refused(request_):
     """A header twice, another revision in the body, one header above many messages."""
     with pytest.raises(MessageError):
         MCP.parse(request_)
-
-
-def test_a_call_that_goes_on_after_input_is_the_same_call():
-    """Answers to the server's questions and its opaque state are no arguments of the tool."""
-    call = MCP.parse(modern(inputResponses={"q": {"action": "accept"}}, requestState="x")).calls[0]
-
-    assert "requestState" not in call.arguments
-    assert call.tool == "t"
 
 
 def test_listening_for_resources_is_judged_and_listening_for_lists_is_not():

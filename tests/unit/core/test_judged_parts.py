@@ -22,6 +22,7 @@ from guard.core.calls import (
     write_of,
     writes_about,
 )
+from guard.core.declarations import ToolDefinition
 from guard.core.jsonpath import compile_path
 from guard.core.labels import Attestation, Channel, LabelRecord, Rung
 from guard.core.mappings import (
@@ -470,3 +471,17 @@ def test_a_cached_function_costs_a_message_the_same_each_time(text):
         with work.within(work.WorkBudget(1)), pytest.raises(work.WorkExceededError):
             read(f"{text}!")
     assert reached == []
+
+
+@pytest.mark.parametrize(
+    ("more", "is_same"),
+    [
+        ({"_meta": {"x.test/trace": 1}}, True),
+        ({"_meta": "odd"}, True),
+        ({"description": "a"}, False),
+    ],
+)
+def test_a_definition_is_known_by_all_that_a_client_may_show(more, is_same):
+    """Metadata that no client shows does not count."""
+    whole = ToolDefinition("t", {"name": "t", **more})
+    assert (whole.digest == ToolDefinition("t", {"name": "t"}).digest) is is_same

@@ -28,10 +28,10 @@ def rpc(method, ident=1, **params):
     return {key: value for key, value in message.items() if value is not None}
 
 
-def refusal():
+def refusal(action=Action.BLOCK):
     """Return a refusal by one rule."""
-    reason = Reason("destination_external", "no-strangers", Action.BLOCK)
-    return Refusal("d1", Verdict(Action.BLOCK, Mode.ENFORCE, (reason,), "digest"))
+    reason = Reason("destination_external", "no-strangers", action)
+    return Refusal("d1", Verdict(action, Mode.ENFORCE, (reason,), "digest"))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,29 @@ def test_whatever_looks_like_json_rpc_is_claimed(body):
     assert MCP.matches(post(body, headers=()))
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        rpc("ping") | {"jsonrpc": "1.0"},
+        rpc("ping") | {"more": 1},
+        rpc("ping") | {"Method": "ping"},
+        rpc("ping") | {"id": True},
+        rpc("ping") | {"id": None},
+        rpc("ping") | {"method": 7},
+        rpc("ping") | {"params": []},
+        rpc("ping") | {"result": {}},
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "2.0", "result": {}},
+        [7],
+    ],
+    ids=str,
+)
+def test_what_is_no_message_is_refused(document):
+    """Another server could take it for one."""
+    with pytest.raises(MessageError):
+        MCP.parse(post(document))
+
+
 def test_a_session_id_in_meta_is_found_unless_messages_disagree():
     """A batch that names two sessions names none."""
     one = rpc("tools/call", 1, name="t", _meta={"session_id": "a"})
@@ -86,7 +109,7 @@ def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is():
     ]
     message = MCP.parse(post(batch))
 
-    reply = json.loads(MCP.refuse(message, [refusal(), refusal()]).body)
+    reply = json.loads(MCP.refuse(message, [refusal(), refusal(Action.ASK)]).body)
 
     assert [item["id"] for item in reply] == [1, 2, 3]
     assert ["error" in item for item in reply] == [True, False, True]

@@ -11,6 +11,8 @@ from guard.core.model import Destination, DestinationStatus, Identity, Role, Too
 from guard.core.trajectory import FEATURES_13, FEATURES_19, Snapshot, Trajectory, Window
 from guard.detectors import DetectorResources
 from guard.detectors.prefix_classifier import PrefixClassifier
+from guard.inference.onnx import load_models
+from guard.settings import models_directory
 
 
 class RecallModel:
@@ -100,3 +102,14 @@ def test_recalls_count_unless_all_of_a_send_is_clearly_internal(changes, counts)
     [finding] = detector(RecallModel()).inspect(send, snapshot(3, 5))
 
     assert finding.score == (0.5 if counts else 0.0)
+
+
+def test_the_shipped_model_tells_roads_apart():
+    """The artefact in the path is the trained one: recall before the draft, or none."""
+    model = load_models(models_directory())["prefix-13"]
+    scores = []
+    for road in ([Role.LIST, Role.RECALL, Role.RETRIEVE, Role.DRAFT], [Role.LIST, Role.DRAFT]):
+        window = Window(trajectory=Trajectory.of(road))
+        [finding] = detector(model).inspect(call(Role.SEND), Snapshot(window, window))
+        scores.append(finding.score)
+    assert scores[0] > 0.5 > scores[1]

@@ -22,7 +22,6 @@ class Counted(ErrorCounter):
     def __init__(self):
         super().__init__()
         self.found = []
-        self.fidelity = []
 
     def count(self, metric, *labels):
         """Keep the outcomes of selections."""
@@ -31,31 +30,20 @@ class Counted(ErrorCounter):
         else:
             super().count(metric, *labels)
 
-    def set(self, metric, value, *labels):
-        """Keep how much of a store's answers the replica made alike."""
-        if metric.name == "guard_selection_fidelity":
-            self.fidelity.append((*labels, value))
-        else:
-            super().set(metric, value, *labels)
-
 
 class World:
     """A memory, a guard in front of it, and the agents that use both."""
 
-    def __init__(
-        self,
-        store,
-        namespace,
-        policy=None,
-        tenant="default",
-        at=1000.0,
-    ):
-        self.store, self.tenant = store, tenant
+    server = ""
+    around = SCENE.around()
+
+    def __init__(self, store, namespace, policy=None):
+        self.store, self.tenant = store, "default"
         self.policy = policy or load_policies([POLICY])
         self.metrics = Counted()
         self.guard = guard_on(store, self.policy, metrics=self.metrics, gated=namespace)
         self.memory = GraphMemory()
-        self.clock = count(at)
+        self.clock = count(1000.0)
         self.ids = count()
 
     def identity(self, who):
@@ -65,13 +53,17 @@ class World:
 
     async def call(self, who, tool, arguments, answer=None):
         """Make a call and return its verdict; what the memory does with it happens in between."""
-        at = float(next(self.clock))
+        at, forwarded, name = float(next(self.clock)), dict(arguments), f"call{next(self.ids)}"
         identity = self.identity(who)
-        asked = ToolCall(f"call{next(self.ids)}", identity, tool, arguments, "mcp", at)
-        [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked]))
+        asked = ToolCall(name, identity, tool, arguments, "mcp", at, server=self.server)
+
+        def rewrite(changed):
+            forwarded.update(changed[0])
+
+        [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked], rewrite))
         if not verdict.enforced.forwards:
             return traced, verdict, None
-        content = self._answer(tool, arguments) if answer is None else answer
+        content = self._answer(tool, forwarded) if answer is None else answer
         at = float(next(self.clock))
         refused = await self.guard.observe(ToolResult(traced, content, at))
         return traced, verdict, refused
@@ -123,7 +115,7 @@ class World:
         ]
         await self.guard.notes.memory(self.tenant, items, 0.0)
         await self.call("curator", "add_records", {"records": SCENE.records()})
-        await self.call("curator", "relate", {"relations": SCENE.around()})
+        await self.call("curator", "relate", {"relations": self.around})
         return self
 
     async def attacked(self):

@@ -2,8 +2,9 @@
 
 import asyncio
 from dataclasses import replace
+from functools import cache
 
-from guard.core.errors import AuditError
+from guard.core.errors import AuditError, StateError
 from guard.core.metrics import Metrics
 from guard.memory.write_path import WritePath
 from guard.pipeline.decision_log import Records
@@ -75,6 +76,11 @@ async def until(holds):
             await asyncio.sleep(0)
 
 
+async def down(*_):
+    """Fail as a store that is gone."""
+    raise StateError("down")
+
+
 class Lines:
     """An audit log in memory, which raises what a test wants."""
 
@@ -99,6 +105,7 @@ def guard_on(
     audit=None,
     seal=None,
     recorders=(),
+    processes=None,
 ):
     """Return a guard with the labels of values.
 
@@ -111,6 +118,7 @@ def guard_on(
         audit: log of its decisions; none, if left out.
         seal: of its labels, if not that of the key here.
         recorders: of whole exchanges.
+        processes: functions in other processes; threads, if left out.
     """
     audit, counted = audit or NoAuditLog(), metrics or ErrorCounter()
     memory = None
@@ -128,6 +136,7 @@ def guard_on(
         detectors=detectors,
         memory=memory,
         seal=seal or Seal(KEY),
+        processes=processes,
     )
 
 
@@ -148,6 +157,7 @@ def enforcement_of(guard, metrics, audit, **parts):
     )
 
 
+@cache
 def shipped(name):
     """Return a shipped policy without the rule on the score, which needs a model."""
     policy = load_policies([policies_directory() / name])

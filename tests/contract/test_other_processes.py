@@ -16,9 +16,9 @@ from guard.processes.separate_process import CallReader, SeparateProcess
 from guard.store.memory_stores.recovery import StoreProbe
 from guard.store.store import RedisSessionStore
 from tests.guards import guard_on
-from tests.unit.pipeline.test_selection import communal, drawn_in, made, store
+from tests.unit.pipeline.test_selection import communal, drawn_in, made
 
-__all__ = ["communal", "made", "store"]
+__all__ = ["communal", "made"]
 """Fixtures."""
 
 ECHO = ReadBack("echo", {"text": "$.value"})

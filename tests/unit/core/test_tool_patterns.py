@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.core.tool_patterns import ToolPattern
+from guard.core.tool_patterns import ToolPattern, any_pattern
 
 GLOBS = st.text("ab*?", min_size=1, max_size=6)
 NAMES = st.text("abc", max_size=6)
@@ -59,14 +59,45 @@ def test_globs_that_share_a_name_overlap(left, right, name):
     assert left.overlaps(right) == right.overlaps(left)
 
 
-def test_disjoint_globs_do_not_overlap():
-    """A no is possible: prefixes, suffixes and lengths that exclude each other."""
-    pairs = [("mail_*", "memory_*"), ("*_send", "*_read"), ("a?", "a"), ("a*c", "a?b")]
-    for left, right in pairs:
-        assert not ToolPattern.parse(left).overlaps(ToolPattern.parse(right))
+REGEX = {"re2": "mail_.*"}
 
 
-def test_a_pattern_is_read_back_from_its_source():
+@pytest.mark.parametrize(
+    ("one", "other", "covers", "overlaps"),
+    [
+        ("mail_*", "memory_*", False, False),
+        ("*_send", "*_read", False, False),
+        ("a?", "a", False, False),
+        ("a*c", "a?b", False, False),
+        ("mail_*", "mail_s*d", True, True),
+        ("mail_s*d", "mail_*", False, True),
+        (REGEX, REGEX, True, True),
+        (REGEX, "mail_*", False, True),
+        ("mail_*", REGEX, False, True),
+        ("mail_send", REGEX, False, True),
+    ],
+)
+def test_patterns_cover_and_meet_where_it_can_be_told(one, other, covers, overlaps):
+    """An expression covers itself only, and may meet every pattern."""
+    one, other = ToolPattern.parse(one), ToolPattern.parse(other)
+    assert (one.covers(other), one.overlaps(other)) == (covers, overlaps)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "claimed"),
+    [
+        (["mail_send"], "mail_send", True),
+        (["mail_send"], "mail_x", False),
+        (["mail_send", "mail_*"], "mail_x", True),
+        (["mail_send", "mail_*"], "x", False),
+    ],
+)
+def test_any_pattern_claims(patterns, name, claimed):
+    """Literals and others alike."""
+    assert any_pattern([*map(ToolPattern.parse, patterns)])(name) is claimed
+
+
+@pytest.mark.parametrize("source", ["mail_*", {"re2": "a+"}])
+def test_a_pattern_is_read_back_from_its_source(source):
     """``source`` is what a policy would write."""
-    for source in ("mail_*", {"re2": "a+"}):
-        assert ToolPattern.parse(ToolPattern.parse(source).source) == ToolPattern.parse(source)
+    assert ToolPattern.parse(ToolPattern.parse(source).source) == ToolPattern.parse(source)

@@ -47,39 +47,22 @@ def detector(model):
     return PrefixClassifier.create(DetectorResources(models={"prefix-13": model}))
 
 
-def test_a_send_is_scored_on_the_session_and_the_principal():
-    """The worse of the two counts, and both are in the evidence."""
-    for session, principal, worse in [(1, 4, 0.4), (6, 2, 0.6)]:
-        [finding] = detector(RecallModel()).inspect(call(Role.SEND), snapshot(session, principal))
-        assert (finding.code, finding.score) == ("prefix_score", worse)
-        assert finding.data == {
-            "model": "prefix-13",
-            "session": session / 10,
-            "principal": principal / 10,
-        }
-
-
-def test_an_unmapped_call_is_scored_as_a_send():
-    """A tool name the policy does not know never disables the detector."""
-    findings = detector(RecallModel()).inspect(call(Role.OTHER, mapped=False), snapshot(2, 2))
-    assert [f.score for f in findings] == [0.2]
-
-
-@pytest.mark.parametrize("role", [role for role in Role if role is not Role.SEND])
-def test_other_mapped_roles_give_no_finding(role):
-    """The classifier speaks about sends only."""
-    assert detector(RecallModel()).inspect(call(role), snapshot(5, 5)) == ()
-
-
-def test_the_shipped_model_tells_roads_apart():
-    """The artefact in the path is the trained one: recall before the draft, or none."""
-    model = load_models(models_directory())["prefix-13"]
-    scores = []
-    for road in ([Role.LIST, Role.RECALL, Role.RETRIEVE, Role.DRAFT], [Role.LIST, Role.DRAFT]):
-        window = Window(trajectory=Trajectory.of(road))
-        [finding] = detector(model).inspect(call(Role.SEND), Snapshot(window, window))
-        scores.append(finding.score)
-    assert scores[0] > 0.5 > scores[1]
+@pytest.mark.parametrize(
+    ("role", "mapped", "session", "principal", "scores"),
+    [
+        (Role.SEND, True, 1, 4, [0.4]),
+        (Role.SEND, True, 6, 2, [0.6]),
+        (Role.OTHER, False, 2, 2, [0.2]),
+        *((role, True, 5, 5, []) for role in Role if role is not Role.SEND),
+    ],
+)
+def test_a_send_or_an_unmapped_call_is_scored(role, mapped, session, principal, scores):
+    """On session and principal: the worse counts, and both are in the evidence."""
+    found = detector(RecallModel()).inspect(call(role, mapped=mapped), snapshot(session, principal))
+    assert [(one.code, one.score) for one in found] == [("prefix_score", s) for s in scores]
+    for one in found:
+        both = {"session": session / 10, "principal": principal / 10}
+        assert one.data == {"model": "prefix-13", **both}
 
 
 @pytest.mark.parametrize(
@@ -119,3 +102,14 @@ def test_recalls_count_unless_all_of_a_send_is_clearly_internal(changes, counts)
     [finding] = detector(RecallModel()).inspect(send, snapshot(3, 5))
 
     assert finding.score == (0.5 if counts else 0.0)
+
+
+def test_the_shipped_model_tells_roads_apart():
+    """The artefact in the path is the trained one: recall before the draft, or none."""
+    model = load_models(models_directory())["prefix-13"]
+    scores = []
+    for road in ([Role.LIST, Role.RECALL, Role.RETRIEVE, Role.DRAFT], [Role.LIST, Role.DRAFT]):
+        window = Window(trajectory=Trajectory.of(road))
+        [finding] = detector(model).inspect(call(Role.SEND), Snapshot(window, window))
+        scores.append(finding.score)
+    assert scores[0] > 0.5 > scores[1]

@@ -14,7 +14,7 @@ from guard.core.model import Identity, Role, ToolCall
 from guard.core.trajectory import Snapshot
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets, secrets_in
-from guard.values.secret_rules import SecretRule, SecretRules, gitleaks_rules
+from guard.values.secret_rules import SecretRule, SecretRules
 from tests.codings import CODINGS
 
 TOKEN = "ghp_0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
@@ -65,12 +65,6 @@ def test_the_name_of_an_argument_is_context():
     assert not look({"colour": value})
 
 
-@pytest.mark.parametrize("rule", gitleaks_rules(), ids=lambda rule: rule.kind)
-def test_a_rule_compiles(rule):
-    """RE2 takes every expression of the file."""
-    SecretRules([rule])
-
-
 def test_a_rule_that_does_not_compile_is_refused():
     """An error at start, not at a call."""
     with pytest.raises(ValueError, match="not an RE2 expression"):
@@ -119,22 +113,26 @@ def inspect(arguments):
     return Secrets.create(DetectorResources()).inspect(ClassifiedCall(call, Role.SEND), Snapshot())
 
 
-def test_a_finding_has_spans_and_not_the_secret():
-    """The span is for the redaction; the words go into audit lines."""
-    (finding,) = inspect({"parts": [{"text": f"key {TOKEN}, please"}]})
+CODED = CODINGS["base64"](TOKEN)
 
-    assert {(s.path, s.start, s.end) for s in finding.spans} == {(("parts", 0, "text"), 4, 44)}
+
+@pytest.mark.parametrize(
+    ("arguments", "spans"),
+    [
+        ({"parts": [{"text": f"key {TOKEN}, please"}]}, {(("parts", 0, "text"), 4, 44)}),
+        ({TOKEN: {"x": 1}}, set()),
+        ({"body": CODED}, set()),
+    ],
+    ids=["text", "key", "coding"],
+)
+def test_a_finding_has_spans_and_not_the_secret(arguments, spans):
+    """Spans are for the redaction: none is in a key or a coding; words go into audit lines."""
+    (finding,) = inspect(arguments)
+
+    assert {(s.path, s.start, s.end) for s in finding.spans} == spans
     assert finding.code == "secret_found"
+    assert finding.data.get("hidden", False) is not bool(spans)
     assert TOKEN[:8] not in f"{finding.detail}{dict(finding.data)}"
-
-
-def test_a_key_or_a_coding_has_no_span():
-    """It is found although it cannot be replaced."""
-    coded = CODINGS["base64"](TOKEN)
-
-    assert inspect({TOKEN: {"x": 1}})[0].spans == ()
-    assert inspect({"body": coded})[0].spans == ()
-    assert inspect({"body": coded})[0].data["hidden"] is True
 
 
 @pytest.mark.parametrize("end", ["\n-----END RSA PRIVATE KEY-----", ""])
@@ -166,8 +164,3 @@ def test_a_replaced_secret_is_gone_and_the_rest_stays(value):
 
     assert not any(TOKEN in text.text for text in argument_texts(clean))
     assert re.sub(rf"\[redacted (?:{kinds})\]", TOKEN, str(clean)) == str(arguments)
-
-
-def test_a_long_hostile_text_is_searched_in_linear_time():
-    """Long runs of the beginnings of forms; the steps are those of RE2."""
-    assert not look({"body": "eyJ" * 5000 + " AC" * 5000 + "api_key=" * 2000})

@@ -120,42 +120,27 @@ def test_an_unusable_model_is_not_added(tmp_path, broken, problem):
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
 async def test_a_changed_file_stops_the_start(store, policy_from, source, file, change):
-    """The pin of each file is verified before the policy is in force."""
+    """Each pin is verified before a policy is in force; a policy that does not name it starts."""
     guard_command("detectors", "add", source)
+    guard = started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
+    before = guard.policy
     path = detectors_directory() / "tiny" / file
     path.write_bytes(path.read_bytes() + b" ") if change == "altered" else path.unlink()
 
     with pytest.raises(ModelError, match=file):
         started(store, policy_from)
     assert guard_command("detectors", "list")[0] == 1
-
-    # A policy that does not name it starts.
     started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
-
-
-async def test_a_policy_whose_detector_cannot_be_used_does_not_replace_another(
-    store, policy_from, source
-):
-    """The policy in force stays in force."""
-    guard_command("detectors", "add", source)
-    guard = started(store, policy_from, POLICY.replace("tiny", "instruction_patterns"))
-    before = guard.policy
-    (detectors_directory() / "tiny" / "model.onnx").unlink()
-
     with pytest.raises(ModelError):
         guard.swap_policy(policy_from(POLICY))
     assert guard.policy is before
 
 
-@pytest.mark.parametrize("failure", [RuntimeError, MemoryError])
-async def test_a_failing_detector_withholds(
-    store,
-    policy_from,
-    source,
-    monkeypatch,
-    failure,
+@pytest.mark.parametrize("failure", [RuntimeError, MemoryError, None])
+async def test_a_detector_that_fails_or_is_not_asked_withholds(
+    store, policy_from, source, monkeypatch, failure
 ):
-    """An error inside the model withholds the result, and is counted."""
+    """An error inside the model is counted; a guard without its detector releases no result."""
     guard_command("detectors", "add", source)
     guard = started(store, policy_from)
 
@@ -163,16 +148,10 @@ async def test_a_failing_detector_withholds(
         raise failure
 
     monkeypatch.setattr("guard.inference.text_classifier.TextClassifier._probability", fails)
-    assert await codes(guard, WEATHER) == ["detector_failed"]
-    assert guard.results._metrics.errors["detector"] == 1
-
-
-async def test_a_detector_that_is_not_asked_withholds(store, policy_from, source):
-    """A guard without the detector of its policy releases no result."""
-    guard_command("detectors", "add", source)
-    guard = guard_on(store, policy_from(POLICY))
-
-    assert await codes(guard, WEATHER) == ["rule_error"]
+    if failure is None:
+        guard = guard_on(store, policy_from(POLICY))
+    assert await codes(guard, WEATHER) == ["detector_failed" if failure else "rule_error"]
+    assert guard.results._metrics.errors["detector"] == (failure is not None)
 
 
 @pytest.mark.parametrize("manifest", ["{", '{"tiny": {}}', '{"../up": {"files": {}}}'])

@@ -27,46 +27,44 @@ def models(tmp_path):
     return shutil.copytree(SHIPPED, tmp_path / "models")
 
 
-def edit_manifest(models, **changes):
-    """Change fields of the one entry of a manifest."""
-    path = models / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    manifest["prefix-13"].update(changes)
-    path.write_text(json.dumps(manifest), encoding="utf-8")
-
-
-@pytest.mark.parametrize("file", ["prefix-13.onnx", "prefix-13.card.json"])
-def test_one_changed_byte_is_refused(models, file):
-    """Neither the model nor its card can be altered without the manifest."""
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        ("prefix-13.onnx", "altered", "not the file the manifest names"),
+        ("prefix-13.card.json", "altered", "not the file the manifest names"),
+        ("prefix-13.onnx", "missing", "cannot be read"),
+        ("prefix-13.card.json", "missing", "cannot be read"),
+        ("manifest.json", "missing", "cannot be read"),
+    ],
+)
+def test_one_changed_byte_or_a_missing_file_is_refused(models, file, change, problem):
+    """Neither the model nor its card can be altered without the manifest; there is no half."""
     content = bytearray((models / file).read_bytes())
     content[len(content) // 2] ^= 1
-    (models / file).write_bytes(bytes(content))
-    with pytest.raises(ModelError, match="not the file the manifest names"):
+    (models / file).write_bytes(content) if change == "altered" else (models / file).unlink()
+    with pytest.raises(ModelError, match=problem):
         load_models(models)
 
 
-@pytest.mark.parametrize("file", ["prefix-13.onnx", "prefix-13.card.json", "manifest.json"])
-def test_a_missing_file_is_refused(models, file):
-    """A directory that is not whole gives no model at all."""
-    (models / file).unlink()
-    with pytest.raises(ModelError, match=r"cannot be read \(FileNotFoundError\)"):
-        load_models(models)
-
-
-@pytest.mark.parametrize("name", ["../prefix-13.onnx", "/etc/passwd", "..", "", "a\\b", "a\0b"])
-@pytest.mark.parametrize("field", ["file", "card"])
-def test_a_path_in_the_manifest_is_refused(models, field, name):
-    """A manifest names files of its own directory and no others."""
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        *(
+            (field, name, "plain file name")
+            for field in ("file", "card")
+            for name in ("../prefix-13.onnx", "/etc/passwd", "..", "", "a\\b", "a\0b")
+        ),
+        ("features", list(reversed(FEATURES_13)), "disagree"),
+    ],
+)
+def test_what_a_manifest_may_not_say_is_refused(models, field, value, problem):
+    """It names files of its own directory; features in another order would be scored wrongly."""
     shutil.copy(models / "prefix-13.onnx", models.parent / "prefix-13.onnx")
-    edit_manifest(models, **{field: name})
-    with pytest.raises(ModelError, match="plain file name"):
-        load_models(models)
-
-
-def test_features_that_differ_from_the_card_are_refused(models):
-    """Features in another order would be scored without an error otherwise."""
-    edit_manifest(models, features=list(reversed(FEATURES_13)))
-    with pytest.raises(ModelError, match="disagree"):
+    path = models / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["prefix-13"][field] = value
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(ModelError, match=problem):
         load_models(models)
 
 

@@ -8,15 +8,10 @@ from typing import cast
 
 import pytest
 from mitmproxy import certs
-from mitmproxy.connection import Client
-from mitmproxy.proxy.context import Context
-from mitmproxy.test import taddons
-from mitmproxy.tls import TlsData
 
 from guard.credentials.authority import CERTIFICATE_FILE
 from guard.pep.lean import client_tls
 from guard.pep.lean.client_tls import ClientTls
-from guard.pep.mitm.master import GuardedTls
 
 NAMES = [f"host{number}.example.com" for number in range(12)]
 
@@ -74,26 +69,6 @@ async def test_a_reverse_listener_signs_one_certificate_for_each_name(tmp_path, 
     assert len(signers) == len(NAMES) + 1
     assert _beside(signers)
     server.close()
-
-
-@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
-async def test_a_forward_listener_signs_beside_the_loop(tmp_path, signers):
-    """One name after another, whoever asks."""
-    own = GuardedTls()
-    with taddons.context(own) as stage:
-        stage.configure(own, confdir=str(tmp_path), certs=[])
-        signers.clear()
-
-        async def starts(name):
-            client = Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 8080))
-            client.sni = name
-            start = TlsData(client, Context(client, stage.options))
-            await own.tls_start_client(start)
-            return start.ssl_conn is not None
-
-        assert all(await asyncio.gather(*map(starts, [*NAMES, *NAMES])))
-    assert len(signers) == len(NAMES)
-    assert _beside(signers)
 
 
 async def test_a_first_message_that_drips_is_read_a_few_times(tmp_path, monkeypatch):

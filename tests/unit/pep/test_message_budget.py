@@ -13,18 +13,6 @@ def test_many_large_messages_do_not_keep_short_ones_out():
     assert not budget.hold(held[0], 900)
 
 
-def test_what_is_given_back_is_free_again():
-    """Twice is once; what was never held is nothing."""
-    budget = MessageBudget(limit=100)
-    assert budget.hold(1, 90)
-    assert not budget.hold(2, 90)
-    budget.release(1)
-    budget.release(1)
-    budget.release(7)
-    assert (budget.total, len(budget)) == (0, 0)
-    assert budget.hold(2, 90)
-
-
 def test_there_is_an_end_to_small_messages_too():
     """Neither their number nor their sum grows for ever."""
     budget = MessageBudget(limit=1000, count=50)
@@ -33,18 +21,3 @@ def test_there_is_an_end_to_small_messages_too():
     for number in range(100_000):
         budget.hold(number, 5)
     assert budget.total <= 2000
-
-
-def test_one_principal_leaves_an_eighth_of_the_room_to_others():
-    """However few messages it holds them in; what it gives back it can hold again."""
-    budget = MessageBudget(limit=800)
-    assert budget.hold(1, 400, "loud")
-    assert budget.hold(2, 300, "loud")
-    assert not budget.hold(3, 1, "loud")
-    assert (budget.owned("loud"), budget.total) == (700, 700)
-    assert budget.hold(4, 100, "quiet")
-    budget.release(1)
-    assert budget.hold(3, 400, "loud")
-    for message in range(1, 5):
-        budget.release(message)
-    assert (budget.owned("loud"), budget.owned("quiet"), budget.total) == (0, 0, 0)

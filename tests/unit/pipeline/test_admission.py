@@ -52,47 +52,20 @@ async def test_one_principal_leaves_an_eighth_of_the_places(places, left):
     assert [one.turn.done() for one in waiters] == [True, False, False]
 
 
-async def test_principals_take_turns_whoever_waits_with_more():
-    """Six requests of one principal that came first keep one of another waiting for one turn."""
-    gate = admission(judged=2)
+async def test_a_full_queue_lets_the_longest_one_lose_its_last():
+    """Who has queued all the places loses one to who has none, which then has the next turn."""
+    gate = admission(judged=2, waiting=3)
     assert [gate.enter("loud"), gate.enter("other")] == [None, None]
-    loud = waiting(gate, "loud", 6)
-    [quiet] = waiting(gate, "quiet")
+    loud = waiting(gate, "loud", 3)
 
+    assert (refused(gate.enter("loud")).code, gate.waiting) == ("overloaded", 3)
+    [quiet] = waiting(gate, "quiet")
+    assert refused(loud[2].turn.result()).code == "overloaded"
     gate.leave("other")
     assert has_turn(quiet)
     assert not loud[0].turn.done()  # Its principal has its half.
     gate.leave("loud")
     assert has_turn(loud[0])
-    gate.leave("quiet")
-    assert not loud[1].turn.done()
-
-
-async def test_a_full_queue_lets_the_longest_one_lose_its_last():
-    """Who has queued all the places loses one to who has none; a newcomer of its own is refused."""
-    gate = admission(judged=2, waiting=3)
-    assert [gate.enter("loud"), gate.enter("other")] == [None, None]
-    loud = waiting(gate, "loud", 3)
-
-    error = refused(gate.enter("loud"))
-    assert (error.code, error.status) == ("overloaded", 503)
-    [quiet] = waiting(gate, "quiet")
-    assert refused(loud[2].turn.result()).code == "overloaded"
-    assert gate.waiting == 3
-    gate.leave("other")
-    assert has_turn(quiet)
-
-
-async def test_who_has_waited_in_vain_is_refused_and_leaves_no_place_taken():
-    """The refusal says when to come back; the places are as they were."""
-    gate = Admission(Limits(judged=2, waiting=4, patience=0.001))
-    assert [gate.enter("a"), gate.enter("b")] == [None, None]
-    [waiter] = waiting(gate, "a")
-
-    assert refused(await gate.wait(waiter)).retry_after == 1
-    assert gate.waiting == 0
-    gate.leave("a")
-    assert gate.enter("a") is None
 
 
 async def test_a_principal_whose_requests_are_not_answered_is_refused():

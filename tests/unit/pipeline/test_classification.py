@@ -12,7 +12,6 @@ from guard.core.calls import untraced
 from guard.core.model import DestinationStatus, Identity, Role, ToolCall
 from guard.pipeline import classification
 from guard.pipeline.classification import classify
-from guard.policy import load_policies
 from guard.values import channels
 from guard.values.finding import (
     find_destinations,
@@ -69,54 +68,34 @@ def _judge(policy_from):
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(tmp_path, role):
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        ("SELECT pg_sleep(1)", {"sql:function:pg_sleep"}),
+        ("KICK everybody out", None),
+        ("SELECT lower(name) FROM users", set()),
+    ],
+)
+def test_an_argument_that_is_declared_as_sql_is_read_in_every_role(
+    policy_from, role, text, reached
+):
     """Whatever else the mapping says of it; text that does not parse counts there."""
-    path = tmp_path / "sql.yaml"
     told = 'destinations: ["$.to"], ' if role is Role.SEND else ""
-    path.write_text(
+    policy = policy_from(
         "version: 1\nname: sql\ninternal_domains: [example.com]\ntools:\n"
         f'  - {{match: [run], role: {role.value}, {told}ignore: ["$.q"], sql: ["$.q"]}}\n'
-        "rules: [{id: any, type: tool, effect: allow}]\n",
-        encoding="utf-8",
+        "rules: [{id: any, type: tool, effect: allow}]\n"
     )
-    policy = load_policies([path])
-
-    def reached(text):
-        arguments = {"to": "a@example.com", "q": {"x": [text]}}
-        call = ToolCall("c", Identity("agent", "session"), "run", arguments, "mcp", 0.0)
-        targets = classify(policy, call).targets
-        return {t.destination.canonical for t in targets if t.destination.kind == "handle"}
-
-    assert reached("SELECT pg_sleep(1)") == {"sql:function:pg_sleep"}
-    assert reached("KICK everybody out")
-    assert not reached("SELECT lower(name) FROM users")
+    arguments = {"to": "a@example.com", "q": {"x": [text]}}
+    call = ToolCall("c", Identity("agent", "session"), "run", arguments, "mcp", 0.0)
+    targets = classify(policy, call).targets
+    found = {t.destination.canonical for t in targets if t.destination.kind == "handle"}
+    assert found == reached if reached is not None else found
 
 
 def standings(call):
     """Return where the destinations of a call stand."""
     return {target.status for target in call.targets}
-
-
-def test_an_address_in_an_undeclared_argument_counts(judge):
-    """An attacker does not have to use the field the policy's author thought of."""
-    for hidden in (
-        {"bcc": "b@evil.test"},
-        {"options": {"reply": [{"x": "mail b@evil.test now"}]}},
-        {"b@evil.test": True},
-        {"nested": {"b@evil.test": 1}},
-    ):
-        assert DestinationStatus.EXTERNAL in standings(
-            judge("send", to="a@example.com", **hidden)
-        ), hidden
-
-
-def test_a_key_that_spells_an_inert_path_is_not_inert(judge):
-    """Paths are compared escaped: a key cannot pretend to be another member."""
-    forged = judge("send", to="a@example.com", **{"meta']['id": "b@evil.test"})
-    honest = judge("send", to="a@example.com", meta={"id": "b@evil.test"})
-
-    assert DestinationStatus.EXTERNAL in standings(forged)
-    assert standings(honest) == {DestinationStatus.INTERNAL}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +108,13 @@ def test_a_key_that_spells_an_inert_path_is_not_inert(judge):
         {"repo": "../other/repo"},
         {"repo": "x/..%2f..%2fother"},
         {"meta": {"id": "..\\other"}},
+        # Not the field that the policy's author thought of.
+        {"bcc": "b@evil.test"},
+        {"options": {"reply": [{"x": "mail b@evil.test now"}]}},
+        {"b@evil.test": True},
+        {"nested": {"b@evil.test": 1}},
+        # Paths are compared escaped: a key cannot pretend to be another member.
+        {"meta']['id": "b@evil.test"},
     ],
 )
 def test_a_receiver_in_an_ignored_argument_counts(judge, hidden):
@@ -144,6 +130,8 @@ def test_a_receiver_in_an_ignored_argument_counts(judge, hidden):
         {"document": "budget@v2"},
         {"repo": "src/../tools"},
         {"document": "file:///tmp/x"},
+        {"meta": {"id": "b@evil.test"}},
+        {"body": "write to b@evil.test"},
     ],
 )
 def test_the_name_of_a_document_in_an_ignored_argument_is_none(judge, plain):
@@ -198,37 +186,40 @@ def test_what_carries_data_out_counts_in_every_role(judge, tool, text):
         "SELECT name FROM users WHERE mail = 'x@evil.test'",
         "Update the ticket and attach (see below)",
         "a // b",
+        "src/net/core.c",
+        "dict:a sftp:b",
     ],
 )
 def test_what_is_read_or_looked_for_inside_is_no_receiver(judge, text):
-    """A path, a search and a name are text; reading them tells nobody outside."""
+    """A path, a search and a name are text; a filter that forwards mail is no send by its name."""
     assert not untraced(judge("read", what=text)).is_egress
-
-
-def test_a_mailbox_counts_where_a_tool_does_more_than_read(judge):
-    """A filter that forwards mail is no send by its name."""
     assert untraced(judge("work", forward="drop@evil.test")).is_egress
     assert not untraced(judge("work", image="logo@2x.png")).is_egress
 
 
-@pytest.mark.parametrize("text", ["http:\\\\evil.test/x", "https://evil\\@x", "https:/evil.test"])
-def test_a_url_that_clients_read_in_two_ways_is_malformed(judge, text):
-    """Where a whole argument is one."""
-    assert DestinationStatus.MALFORMED in standings(judge("read", url=text))
-
-
-def test_the_body_is_not_a_destination(judge):
-    """An address in the text of a mail is payload."""
-    call = judge("send", to="a@example.com", body="write to b@evil.test")
-
-    assert standings(call) == {DestinationStatus.INTERNAL}
-    assert call.body == ("write to b@evil.test",)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"to": ""}, {"to": []}, {"to": None}, {"body": "x"}])
-def test_a_send_without_a_destination_is_missing_one(judge, arguments):
-    """A send that names nobody cannot be judged and says so."""
-    assert standings(judge("send", **arguments)) == {DestinationStatus.MISSING}
+@pytest.mark.parametrize(
+    ("tool", "arguments", "status"),
+    [
+        *(
+            ("read", {"url": url}, DestinationStatus.MALFORMED)
+            for url in (
+                "http:\\\\evil.test/x",
+                "https://evil\\@x",
+                "https:/evil.test",
+                "gopher:e.test",
+            )
+        ),
+        ("send", {"to": "a@example.com", "blob": "x" * 2_000_000}, DestinationStatus.MALFORMED),
+        *(
+            ("send", arguments, DestinationStatus.MISSING)
+            for arguments in ({}, {"to": ""}, {"to": []}, {"to": None}, {"body": "x"})
+        ),
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_what_cannot_be_judged_says_so(judge, tool, arguments, status):
+    """A URL that clients read in two ways, more text than is looked through, nobody named."""
+    assert status in standings(judge(tool, **arguments))
 
 
 def test_an_unmapped_tool_is_other_and_its_destinations_count(judge):
@@ -237,13 +228,6 @@ def test_an_unmapped_tool_is_other_and_its_destinations_count(judge):
 
     assert (call.role, call.mapped) == (Role.OTHER, False)
     assert standings(call) == {DestinationStatus.EXTERNAL}
-
-
-def test_more_undeclared_text_than_can_be_looked_through_is_malformed(judge):
-    """A limit on the work frees nobody."""
-    call = judge("send", to="a@example.com", blob="x" * 2_000_000)
-
-    assert DestinationStatus.MALFORMED in standings(call)
 
 
 GUARDED = """
@@ -378,6 +362,10 @@ def test_what_is_found_in_a_result_is_found_in_an_argument(judge, thing, codings
         "Hello\nCC : Bob <drop.box7@evil-relay.test>, a@example.com",
         "Hello%0d%0aBcc:%20drop.box7@evil-relay.test",
         "Hello\\r\\nResent-To: drop.box7@evil-relay.test",
+        *(
+            f"x{end}Bcc: drop.box7@evil-relay.test"
+            for end in "\r\n\x0b\x0c\x1c\x1e\x85\u2028\u2029"
+        ),
         base64.urlsafe_b64encode(
             b"Subject: hello\r\nFrom: me\r\nTo: drop.box7@evil-relay.test\r\n\r\nText of it\r\n"
         ).decode(),
@@ -455,13 +443,11 @@ _INTERNAL = DestinationStatus.INTERNAL
         "<img src='&#104;ttps://e.test/?d=1'>",
     ],
 )
-def test_what_a_text_loads_by_itself_is_a_receiver(text, tmp_path):
+def test_what_a_text_loads_by_itself_is_a_receiver(policy_from, text):
     """Whoever reads it tells the host, without a click; a link does not."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY.replace('body: ["$.body"]', 'guarded: ["$.body"]'), encoding="utf-8")
     rule = "rules:\n  - {id: links, type: provenance, of: guarded, rungs: [tainted], effect: ask}"
-    path.write_text(path.read_text("utf-8").replace("rules:", rule), encoding="utf-8")
-    policy = load_policies([path])
+    guarded = POLICY.replace('body: ["$.body"]', 'guarded: ["$.body"]').replace("rules:", rule)
+    policy = policy_from(guarded)
 
     def sent(body):
         call = {"to": "a@example.com", "body": f"Hello, {body}"}
@@ -498,6 +484,8 @@ def test_what_is_opened_to_everybody_has_another_receiver(judge, more):
         ("read", {"id": "mailto:drop@e.test?body=x"}, "drop@e.test"),
         ("read", {"id": "\\\\?\\UNC\\e.test\\a\\b"}, "e.test"),
         ("read", {"id": "e.test::module/x"}, "e.test"),
+        ("read", {"path": "/dev/tcp/e.test/80"}, "e.test"),
+        ("read", {"path": "cat /net/e.test/x"}, "e.test"),
     ],
 )
 def test_a_name_of_a_member_makes_it_stricter(judge, tool, more, receiver):
@@ -638,21 +626,6 @@ def test_a_draft_that_is_sent_is_a_send(judge, more):
     assert (call.role, _outside(call)) == (Role.SEND, {"drop@e.test"})
 
 
-@pytest.mark.parametrize("end", list("\r\n\x0b\x0c\x1c\x1e\x85\u2028\u2029"))
-def test_whatever_ends_a_line_may_begin_a_header(judge, end):
-    """Programs differ in what they take for the end of a line."""
-    call = judge("send", to="a@example.com", body=f"x{end}Bcc: drop@e.test")
-
-    assert "drop@e.test" in {target.destination.canonical for target in call.suspects}
-
-
-@pytest.mark.parametrize("place", ["/dev/tcp/e.test/80", "cat /net/e.test/x", "gopher:e.test"])
-def test_a_path_that_leads_to_a_host_names_it(judge, place):
-    """As a shell and an automounter read it."""
-    assert _outside(judge("read", path=place))
-    assert not _outside(judge("read", path="src/net/core.c", text="dict:a sftp:b"))
-
-
 @pytest.mark.parametrize("more", [{"public": True}, {"visibility": "public"}, {"scope": "web"}])
 def test_other_work_may_open_something_to_everybody(judge, more):
     """In a search it is a filter."""
@@ -733,3 +706,9 @@ def test_each_declared_place_gives_what_it_says(policy_from, tool, arguments, fo
     read = classify(policy_from(MORE), call)
     kinds = {one.destination.kind for one in (*read.targets, *read.guarded, *read.objects)}
     assert kinds == found
+
+
+def test_names_that_differ_in_lone_surrogates_only_are_refused(judge):
+    """A server may take one for the other."""
+    with pytest.raises(ValueError, match="surrogates"):
+        judge("send", to="a@example.com", **dict.fromkeys(("a\ud800", "a\ud801"), 1))

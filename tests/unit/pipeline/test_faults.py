@@ -4,9 +4,12 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.model import Finding, Identity, ToolCall
+from guard.operations.labels import LabelOperator
+from guard.pipeline.large_work import OtherProcesses
 from guard.pipeline.outcome import JudgeRequest
+from guard.provenance.seal import Seal
 from guard.replay.run import ErrorCounter
-from tests.guards import Audit, guard_on
+from tests.guards import KEY, Audit, guard_on
 
 POLICY = """
 version: 1
@@ -45,9 +48,16 @@ class Broken(Exception):  # noqa: N818  (what nobody has thought of)
 
 
 class Recorder:
-    """Records nothing."""
+    """Records prompts."""
 
     keeps = True
+
+    def __init__(self):
+        self.prompts = []
+
+    def prompt(self, identity, text, at):
+        """Record a prompt."""
+        self.prompts.append(text)
 
     def call(self, call, verdict, *, required):
         """Record a call."""
@@ -87,7 +97,7 @@ class Rig:
 
     def __init__(self, store, policy, namespace):
         self.audit, self.metrics, self.look = Audit(Broken), ErrorCounter(), Look()
-        self.store, self.recorder = store, Recorder()
+        self.store, self.recorder, self.judging = store, Recorder(), []
         self.guard = guard_on(
             store,
             policy,
@@ -96,6 +106,7 @@ class Rig:
             audit=self.audit,
             detectors=(self.look,),
             recorders=(self.recorder,),
+            processes=OtherProcesses(judging=self.judging.append),
         )
         self.memory = self.guard._memory
         self.staging = self.memory._staging
@@ -151,6 +162,7 @@ AUTHORIZE = [
     (("send",), "look.inspect"),
     (("long",), "look.inspect"),
     (("long",), "guard.calls.large.answered"),
+    (("long",), "guard.calls.large._reads"),
     (("send",), "guard.calls._judge"),
     (("send",), "guard.calls._question"),
     (("send",), "guard.calls._decided"),
@@ -267,10 +279,35 @@ async def test_an_unmarked_result_is_withheld(rig, monkeypatch, large):
 
 
 async def test_claims_that_cannot_be_kept_attest_nothing(rig, monkeypatch):
-    """A claim raises nothing; a prompt says that it was not taken."""
-    rig.break_("store.note", monkeypatch)
+    """A claim raises nothing; a prompt is recorded, or says that it was not taken."""
     who = Identity("alice", "one")
+    await rig.guard.notes.prompt(who, "Mail pat@partner.test.", AT)
+    assert rig.recorder.prompts == ["Mail pat@partner.test."]
+    rig.break_("store.note", monkeypatch)
     await rig.guard.notes.claims(who, ["mail:pat@partner.test"], AT)
     assert rig.metrics.errors["provenance"] == 1
     with pytest.raises(Broken):
         await rig.guard.notes.prompt(who, "Mail pat@partner.test. " * 400, AT)
+
+
+async def test_a_result_whose_detector_is_missing_is_withheld(rig):
+    """The rule that needs its evidence raises, which is counted."""
+    traced = await rig.released("read")
+    rig.guard.evidence._detectors = {}
+    verdict = await rig.guard.observe(ToolResult(traced, "text", AT))
+    assert [reason.code for reason in verdict.reasons] == ["rule_error"]
+    assert rig.metrics.errors["rule"] == 1
+
+
+@pytest.mark.parametrize("without", ["propagation: {}", "approvals: {pause", "rules: []"])
+async def test_what_is_asked_about_is_on_record_under_every_policy(
+    store, policy_from, redis_namespace, without
+):
+    """With and without a pause of many questions, and records of what spreads."""
+    text = "".join(line for line in POLICY.splitlines(keepends=True) if without not in line)
+    rig = Rig(store, policy_from(text), redis_namespace)
+    rig.guard.swap_policy(rig.guard.policy)
+    [call] = rig.calls("ask")
+    [(_, verdict)] = await rig.guard.judge(JudgeRequest([call]))
+    assert (verdict.action.label, rig.judging) == ("ask", [call, None])
+    assert len(await LabelOperator(store, Seal(KEY), rig.guard.policy.limits).waiting()) == 1

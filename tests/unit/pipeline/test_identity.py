@@ -37,6 +37,7 @@ def basic(name, secret):
             SessionRung.TRACEPARENT,
         ),
         ({"traceparent": "garbage"}, None, "connection:c1", SessionRung.CONNECTION),
+        ({"baggage": "a=b"}, None, "connection:c1", SessionRung.CONNECTION),
         ({"baggage": "a=b, session.id=s9;p=1"}, None, "s9", SessionRung.META),
         ({"baggage": "session.id=s9"}, "m1", "m1", SessionRung.META),
         ({"mcp_session_id": "x1"}, "m1", "x1", SessionRung.MCP_SESSION),
@@ -72,6 +73,7 @@ def test_a_proved_principal_s_tenant_is_looked_up_and_nobody_else_s():
 def test_all_anonymous_traffic_of_a_listener_is_one_principal():
     """An id the client chooses makes another session; an operator may name a listener's."""
     listeners = Credentials(listeners={"8080": "mail-agent"})
+    assert listeners.principal(request()) is None
     for credentials, name in ((Credentials(), "anonymous"), (listeners, "mail-agent")):
         for session in "ab":
             sent = request(x_guard_session=session)

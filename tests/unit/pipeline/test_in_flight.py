@@ -1,6 +1,7 @@
 """Calls in flight are bounded by bytes, age and principal, and found without a scan."""
 
 import random
+from itertools import count
 
 import pytest
 
@@ -11,74 +12,47 @@ from tests.guards import Counts
 MIB = 1024 * 1024
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    now = 0.0
-
-    def __call__(self):
-        """Return its time."""
-        return self.now
-
-
 def key(correlation, principal="p", session="s", kind="message"):
     """Return the key of a call."""
     return (kind, "server", principal, session, str(correlation))
 
 
-def test_a_principal_holds_no_more_than_its_share_of_the_bytes():
-    """Its own oldest entries are removed; those of others stay."""
+@pytest.mark.parametrize(
+    ("principals", "limit", "kept", "why"), [(1, 16, 4, "principal"), (64, 8, 8, "bytes")]
+)
+def test_a_principal_holds_no_more_than_its_share_of_the_bytes(principals, limit, kept, why):
+    """Its own oldest entries are removed, not those of others; all together hold the limit."""
     counts = Counts()
-    held = InFlight(limit=16 * MIB, metrics=counts)
+    held = InFlight(limit=limit * MIB, metrics=counts)
     held.add(key(0, "other"), "small", 10)
     for number in range(200):
-        held.add(key(number, "loud"), "large", MIB)
-    assert held.size <= 4 * MIB + OVERHEAD + 100
-    assert held.holds(key(0, "other"))
-    assert held.holds(key(199, "loud"))
-    assert not held.holds(key(0, "loud"))
-    assert set(counts.counted) == {(CALLS_FORGOTTEN, "principal")}
-
-
-def test_all_principals_together_hold_no_more_than_the_limit():
-    """The oldest entries are removed, whoever has them."""
-    counts = Counts()
-    held = InFlight(limit=8 * MIB, metrics=counts)
-    for number in range(64):
-        held.add(key(number, f"p{number}"), "large", MIB)
-    assert held.size <= 8 * MIB
-    assert (CALLS_FORGOTTEN, "bytes") in counts.counted
-
-
-def test_an_entry_larger_than_a_share_is_not_kept():
-    """Its result then answers no call that is known."""
-    held = InFlight(limit=4 * MIB)
-    held.add(key(1), "huge", 2 * MIB)
+        held.add(key(number, f"loud{number % principals}"), "large", MIB)
+    assert held.size <= kept * MIB + OVERHEAD + 100
+    assert held.holds(key(0, "other")) is (principals == 1)
+    assert held.holds(key(199, f"loud{199 % principals}"))
+    assert not held.holds(key(0, "loud0"))
+    held.add(key(1), "huge", limit * MIB)
     assert held.take(key(1)) is None
-    assert held.size == 0
+    assert (CALLS_FORGOTTEN, why) in counts.counted
 
 
 @pytest.mark.parametrize("kind", ["message", "task", "model"])
 def test_an_old_entry_is_removed_without_an_answer(kind):
     """A call in a model's answer whose result is never reported does not stay."""
-    clock, counts = Clock(), Counts()
-    held = InFlight(seconds=60.0, now=clock, metrics=counts)
+    counts, times = Counts(), iter([0.0, 59.0, 60.0, 60.0])
+    held = InFlight(seconds=60.0, now=times.__next__, metrics=counts)
     held.add(key(1, kind=kind), "old", 10)
-    clock.now = 59.0
     assert held.holds(key(1, kind=kind))
-    clock.now = 60.0
     assert held.take(key(1, kind=kind)) is None
-    assert (held.size, len(held), held.awaited()) == (0, 0, 0)
+    assert (held.size, len(held)) == (0, 0)
     assert counts.counted == [(CALLS_FORGOTTEN, "age")]
 
 
 def test_every_index_agrees_with_the_entries():
     """Entries are added, taken and removed in any order, and the sums stay right."""
     draw = random.Random(11)
-    clock = Clock()
-    held = InFlight(limit=200_000, seconds=50.0, now=clock)
+    held = InFlight(limit=200_000, seconds=50.0, now=count(step=0.5).__next__)
     for _ in range(5000):
-        clock.now += draw.random()
         one = key(draw.randrange(60), draw.choice("abc"), draw.choice("st"))
         if draw.random() < 0.6:
             held.add(one, "call", draw.randrange(4000))

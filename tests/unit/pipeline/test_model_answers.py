@@ -109,20 +109,14 @@ async def test_a_call_is_judged_when_it_is_released(enforcement, store, kind):
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_a_result_in_a_request_completes_its_call_once(enforcement, store, kind):
-    """The whole history comes again with every request; a result counts when it is new."""
+    """The whole history comes again with every request; a result counts when it is new.
+
+    An agent that reports another text under the same id has read another text.
+    """
     await answered(enforcement, kind, [RECALL])
 
-    await forwarded(enforcement, ask(kind, history(kind, "a fact"), session="s2"))
-    await forwarded(enforcement, ask(kind, history(kind, "a fact"), session="s3"))
-
-    assert store.completed == [("s1", Role.RECALL, True)]
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-async def test_a_result_that_changes_is_observed_again(enforcement, store, kind):
-    """An agent that reports another text under the same id has read another text."""
-    await forwarded(enforcement, ask(kind, history(kind, "a fact")))
-    await forwarded(enforcement, ask(kind, history(kind, "another")))
+    for session, told in (("s2", "a fact"), ("s3", "a fact"), ("s1", "another")):
+        await forwarded(enforcement, ask(kind, history(kind, told), session=session))
 
     assert store.completed == [("s1", Role.RECALL, True)] * 2
 
@@ -131,11 +125,12 @@ async def test_a_result_that_changes_is_observed_again(enforcement, store, kind)
 async def test_a_whole_answer_is_replaced_in_its_body(enforcement, kind):
     """Without streaming the body changes only where a call was refused."""
     exchange = await forwarded(enforcement, ask(kind))
-    benign = json.dumps(whole(kind, "hi", [RECALL])).encode()
     theft = json.dumps(whole(kind, "hi", [THEFT])).encode()
 
-    assert await enforcement.responses.on_answer(exchange, benign) is None
-    exchange = await forwarded(enforcement, ask(kind))
+    for calls in ([], [RECALL]):
+        benign = json.dumps(whole(kind, "hi", calls)).encode()
+        assert await enforcement.responses.on_answer(exchange, benign) is None
+        exchange = await forwarded(enforcement, ask(kind))
     instead = await enforcement.responses.on_answer(exchange, theft)
 
     assert instead is not None
@@ -144,17 +139,15 @@ async def test_a_whole_answer_is_replaced_in_its_body(enforcement, kind):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_an_answer_that_cannot_be_read_is_refused(enforcement, kind):
-    """Neither a body nor a stream passes unread; an error of the provider does."""
+async def test_an_error_of_the_provider_passes(enforcement, kind):
+    """It has no call in it; a body that cannot be read is refused where it may have."""
     exchange = await forwarded(enforcement, ask(kind))
     error = b'{"error": {"message": "overloaded"}}'
 
+    for body, status in ((b"<html>bad gateway</html>", 502), (error, 529)):
+        assert await enforcement.responses.on_answer(exchange, body, status) is None
     with pytest.raises(MessageError):
         await enforcement.responses.on_answer(exchange, b"<html>", 200)
-    assert await enforcement.responses.on_answer(exchange, b"<html>bad gateway</html>", 502) is None
-    assert await enforcement.responses.on_answer(exchange, error, 529) is None
-    with pytest.raises(MessageError):
-        await enforcement.responses.event_reader(exchange).feed(b"data: {]\n\n")
 
 
 HOSTED = {

@@ -21,9 +21,9 @@ from guard.pipeline.holding import JUDGEMENTS, HeldRequest, in_events
 from guard.pipeline.identity import Credentials
 from guard.protocols.mcp.elicitation import MARK, OWN
 from guard.store.approval_requests import RedisAnswers
-from tests.guards import Counts
+from tests.guards import Counts, down
 from tests.model_wires import Call, stream, whole
-from tests.roads import PAGE, SSE, Road, code_of, http_request, rpc, tool_call
+from tests.roads import PAGE, SSE, Road, answer_of, code_of, http_request, rpc, tool_call
 from tests.unit.pipeline.test_model_answers import ask as ask_model
 
 POLICY = """
@@ -64,16 +64,27 @@ def road(store, policy_from):
     )
 
 
+def _outcome(outcome):
+    """Return "released", or the code of a refusal; a state of the guard's own goes nowhere."""
+    if not isinstance(outcome, Exchange):
+        return code_of(outcome)
+    assert outcome.rewritten is None or MARK.encode() not in outcome.rewritten.body
+    return "released"
+
+
+async def _ended(held):
+    """Return what becomes of a held request in the end."""
+    while (messages := await held.waiting()) is not None:
+        assert all(json.loads(one)["jsonrpc"] for one in messages)
+    outcome = held.outcome()
+    held.close()
+    return _outcome(outcome)
+
+
 async def _held(road, request):
-    """Send a request; return what its client got in the end, and what it was told meanwhile."""
-    held, told = await road.requests.on_holdable_request(request), []
-    if isinstance(held, HeldRequest):
-        while (messages := await held.waiting()) is not None:
-            told += messages
-        held, waited = held.outcome(), held
-        waited.close()
-    assert all(json.loads(one)["jsonrpc"] for one in told)
-    return "released" if isinstance(held, Exchange) else code_of(held)
+    """Send a request; return what its client got in the end."""
+    held = await road.requests.on_holdable_request(request)
+    return await _ended(held) if isinstance(held, HeldRequest) else _outcome(held)
 
 
 def _in_answer(out):
@@ -146,13 +157,16 @@ async def _no(road, decision):
 
 
 async def _nobody(road, decision):
-    """Let the time of the policy pass, as its clock would."""
+    """Let the time of the policy pass, as its clock would; the policy is the same."""
+    road.enforcement.holding.look_at_policy()
+    road.enforcement.holding.wake("another", "expired")
     road.enforcement.holding.wake(decision, "expired")
 
 
 async def _stopped(road, decision):
     del decision
-    road.enforcement.holding.stop()
+    for _ in range(2):
+        road.enforcement.holding.stop()
 
 
 async def _denied_by_policy(road, decision):
@@ -245,28 +259,28 @@ async def test_a_store_that_does_not_tell_releases_nothing(road, monkeypatch, fa
     assert await work == "released"
 
 
-@pytest.mark.parametrize("told", ["never", "always"])
-async def test_an_answer_that_nobody_told_of_is_found_at_the_end(road, monkeypatch, told):
+@pytest.mark.parametrize(
+    ("method", "answers", "found"),
+    [("since", ("mark", []), "released"), ("fate", "gone", "approval_required")],
+    ids=["never", "always"],
+)
+async def test_an_answer_that_nobody_told_of_is_found_at_the_end(
+    road, monkeypatch, method, answers, found
+):
     """A grant that others use up each time leaves the question open, a bounded number of times."""
 
-    async def nothing(*_):
-        return "mark", []
+    async def told(*_):
+        return answers
 
-    async def gone(*_):
-        return "gone"
-
-    if told == "never":
-        monkeypatch.setattr(RedisAnswers, "since", nothing)
+    monkeypatch.setattr(RedisAnswers, method, told)
+    if found == "released":
         ask = replace(road.policy.ask, hold=0.5)
         road.guard.swap_policy(replace(road.policy, ask=ask))
-    else:
-        monkeypatch.setattr(RedisAnswers, "fate", gone)
     work = asyncio.ensure_future(_in_stream(road))
-    if told == "never":
+    if found == "released":
         await _yes(road, await waiting(road))
-    assert await work == ("released" if told == "never" else "approval_required")
-    if told == "always":
-        assert len(road.audit.verdicts) == JUDGEMENTS + 1
+    assert await work == found
+    assert found == "released" or len(road.audit.verdicts) == JUDGEMENTS + 1
 
 
 async def test_who_makes_a_held_request_is_proved_anew(road):
@@ -281,14 +295,19 @@ async def test_who_makes_a_held_request_is_proved_anew(road):
     assert request.proved() is None
 
 
+def cancelled(ident):
+    """Return the notification that a client waits for a request no longer."""
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident}}
+
+
 @pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
 async def test_who_leaves_gives_its_place_back(road, leaves):
     """And what is answered then is judged no more."""
     held = await road.requests.on_holdable_request(http_request(SEND, SSE))
     if leaves == "cancels":
-        params = {"method": "notifications/cancelled", "params": {"requestId": 1}}
         await waiting(road)
-        await road.forwarded({"jsonrpc": "2.0", **params})
+        for ident in (7, 1):
+            await road.forwarded(cancelled(ident))
         assert await held.waiting(30) is not None or await held.waiting() is None
     held.close()
     held.close()
@@ -305,10 +324,13 @@ async def test_who_reads_a_held_answer_of_a_model_is_told_that_it_waits(road, mo
     monkeypatch.setattr(response, "FIRST_SIGN_SECONDS", 0.01)
     exchange = await road.requests.on_request(ask_model("openai_chat"))
     reader = road.responses.event_reader(exchange)
+    assert await reader.go_on() == []
     await reader.feed(stream("openai_chat", "hi", [PROPOSED]))
     assert await reader.go_on() == [exchange.reader.sign]
-    reader.close()
-    assert await reader.go_on() == []
+    await road.forwarded(cancelled(1))
+    for _ in range(2):
+        reader.close()
+        assert await reader.go_on() == []
     assert not reader.waits
     assert road.enforcement.holding.held == 0
 
@@ -396,7 +418,7 @@ async def _asked_in_stream(road, principal, answer):
     held = await road.requests.on_holdable_request(asked)
     progress, question = map(json.loads, await held.waiting())
     assert progress["method"] == "notifications/progress"
-    said = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+    said = answer_of(answer, question["id"])
     for server in ("l:other", f"l:{principal}"):
         reply = await road.requests.on_holdable_request(http_request(said, server=server))
         assert reply.status == 202
@@ -404,37 +426,23 @@ async def _asked_in_stream(road, principal, answer):
         assert question["params"]["url"].startswith(f"{PAGE}/approvals/default/")
         assert await held.waiting(0.0) == []
         await _yes(road, held.asked.decisions[0])
-    told = await held.waiting(30)
-    while (more := await held.waiting()) is not None:
-        told = [*(told or []), *more]
-    outcome = held.outcome()
-    held.close()
-    assert told
-    return "released" if isinstance(outcome, Exchange) else code_of(outcome)
+    return await _ended(held)
 
 
 async def _comes_again(road, principal, answer):
     """Have a call answered `input_required`, and come again with the answer."""
     server = {"server": f"l:{principal}"}
-    first = await road.requests.on_holdable_request(
-        http_request(modern({"form": {}, "url": {}}), **server)
-    )
-    result = json.loads(first.body)["result"]
+    asked = http_request(modern({"form": {}, "url": {}}), **server)
+    result = json.loads((await road.requests.on_holdable_request(asked)).body)["result"]
     assert result["inputRequests"][OWN]["method"] == "elicitation/create"
     again = {"requestState": result["requestState"], "inputResponses": {OWN: answer}}
     again = http_request(modern({"form": {}, "url": {}}, 2, **again), SSE, **server)
     outcome = await road.requests.on_holdable_request(again)
-    if isinstance(outcome, HeldRequest):
-        [asked] = await road.operator.waiting()
-        await _yes(road, asked.decision)
-        while await outcome.waiting() is not None:
-            pass
-        outcome, held = outcome.outcome(), outcome
-        held.close()
-    if isinstance(outcome, Exchange):
-        assert MARK.encode() not in outcome.rewritten.body
-        return "released"
-    return code_of(outcome)
+    if not isinstance(outcome, HeldRequest):
+        return _outcome(outcome)
+    [waits] = await road.operator.waiting()
+    await _yes(road, waits.decision)
+    return await _ended(outcome)
 
 
 @pytest.mark.parametrize("road_of", [_asked_in_stream, _comes_again])
@@ -461,11 +469,7 @@ async def test_an_answer_that_cannot_be_recorded_or_taken_is_none(
     if broken == "audit":
         road.audit.fails.add("event")
     else:
-
-        async def gone(*_):
-            raise StateError("gone")
-
-        monkeypatch.setattr("guard.operations.labels.LabelOperator.approve", gone)
+        monkeypatch.setattr("guard.operations.labels.LabelOperator.approve", down)
     assert await road_of(road, "form", ANSWERS[0][0]) == "approval_required"
     lines = [line["answer"] for line in road.audit.named("guard.approval")]
     assert lines == ([] if broken == "audit" else ["granted", "failed"])
@@ -521,11 +525,7 @@ async def test_a_state_that_is_not_this_clients_opens_nothing(road, change, serv
 
 async def test_a_store_that_is_gone_when_a_call_comes_again_refuses_it(road, monkeypatch):
     """What became of the question cannot be known."""
-
-    async def gone(*_):
-        raise StateError("gone")
-
-    monkeypatch.setattr(RedisAnswers, "fate", gone)
+    monkeypatch.setattr(RedisAnswers, "fate", down)
     assert await _again(road, _with()) == "guard_error"
 
 

@@ -20,7 +20,9 @@ class RecordingStore(RedisSessionStore):
     failing = False
 
     async def attempt(self, attempt):
-        """Append to the real store; remember the marks."""
+        """Append to the real store; remember the marks, or fail."""
+        if self.failing:
+            raise ConnectionError
         self.marks = attempt.unlabelled
         return await super().attempt(attempt)
 
@@ -67,28 +69,14 @@ async def forwarded(enforcement, request):
     return outcome
 
 
-async def test_a_result_in_the_body_completes_its_call_once(enforcement, store):
-    """Seeing the same answer twice does not execute the call twice."""
+@pytest.mark.parametrize("answer", [ANSWER, b"<html>gateway error</html>"])
+async def test_a_result_in_the_body_completes_its_call_once(enforcement, store, answer):
+    """A call that was forwarded is executed, whatever the upstream answered, and once."""
     exchange = await forwarded(enforcement, recall())
 
-    await enforcement.responses.on_answer(exchange, ANSWER)
-    await enforcement.responses.on_answer(exchange, ANSWER)
+    for _ in range(2):
+        await enforcement.responses.on_answer(exchange, answer)
 
-    assert store.completed == [("s1", Role.RECALL, True)]
-
-
-async def test_a_result_on_the_servers_stream_completes_a_call_of_another_exchange(
-    enforcement, store
-):
-    """Results are matched by JSON-RPC id, not by HTTP exchange."""
-    await forwarded(enforcement, recall())
-    reader = enforcement.responses.event_reader(await forwarded(enforcement, listen()))
-    event = b"id: 9\ndata: " + ANSWER + b"\n\n"
-
-    held = await reader.feed(event[:20])
-    released = await reader.feed(event[20:])
-
-    assert (held, released) == ([], [event])
     assert store.completed == [("s1", Role.RECALL, True)]
 
 
@@ -102,20 +90,12 @@ async def test_the_same_id_in_another_session_is_another_call(enforcement, store
     assert store.completed == []
 
 
-async def test_an_answer_that_names_no_id_still_ends_the_calls_of_its_exchange(enforcement, store):
-    """A call that was forwarded is executed, whatever the upstream answered."""
-    exchange = await forwarded(enforcement, recall())
-
-    await enforcement.responses.on_answer(exchange, b"<html>gateway error</html>")
-
-    assert store.completed == [("s1", Role.RECALL, True)]
-
-
 async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(enforcement, store):
     """What was released unlabelled is written before anything else is judged."""
     exchange = await forwarded(enforcement, recall())
     store.failing = True
     await enforcement.responses.on_answer(exchange, ANSWER)
+    assert isinstance(await enforcement.requests.on_request(recall(ident=2)), HttpReply)
     store.failing = False
 
     await forwarded(enforcement, recall(ident=2))
@@ -125,48 +105,19 @@ async def test_a_result_the_store_could_not_take_is_carried_by_the_next_attempt(
     assert (first, store.marks) == (1, 0)
 
 
-async def test_two_claimants_are_a_refusal(enforcement, store, monkeypatch):
-    """A request that two protocols claim has two readings."""
+@pytest.mark.parametrize(("claimants", "code"), [(2, b"two_protocols"), (1, b"guard_error")])
+async def test_two_claimants_or_one_that_raises_are_a_refusal(
+    enforcement, store, monkeypatch, claimants, code
+):
+    """A request that two protocols claim has two readings; a bug must not become a way out."""
     protocol = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
-    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol, protocol])
-
-    assert b"two_protocols" in (await enforcement.requests.on_request(recall())).body
-    assert store.completed == []
-
-
-async def test_a_protocol_that_raises_is_a_refusal(enforcement, monkeypatch):
-    """A bug in a parser must not become a way out."""
-
-    def explode(request):
-        raise RuntimeError
-
-    mcp = next(p for p in enforcement.requests._protocols._protocols if p.name == "mcp")
-    monkeypatch.setattr(mcp, "parse", explode)
-
+    if claimants == 1:
+        monkeypatch.setattr(protocol, "parse", None)
+    monkeypatch.setattr(enforcement.requests._protocols, "_protocols", [protocol] * claimants)
     outcome = await enforcement.requests.on_request(recall())
 
-    assert b"guard_error" in outcome.body
-    assert json.loads(outcome.body)["result"]["isError"]
-
-
-async def test_a_refused_call_is_marked_refused_and_not_executed(enforcement, store):
-    """The paper's features count executed calls; refusals are counted apart."""
-    sent = tool_call("email_send_email", {"to": "a@evil.test"})
-    outcome = await enforcement.requests.on_request(http_request(sent, in_session("s1")))
-
-    assert isinstance(outcome, HttpReply)
-    assert store.completed == [("s1", Role.SEND, False)]
-
-
-async def test_a_result_on_the_first_revision_s_stream_finds_its_call(enforcement, store):
-    """HTTP+SSE: the call is posted on one connection, its result comes on another."""
-    opening = http_request(None, SSE, method="GET", target="/sse", connection="c2")
-    reader = enforcement.responses.event_reader(await forwarded(enforcement, opening))
-    await reader.feed(b"event: endpoint\ndata: /messages/?session_id=s7\n\n")
-    await forwarded(enforcement, http_request(RECALL, target="/messages/?session_id=s7"))
-    await reader.feed(b"event: message\ndata: " + ANSWER + b"\n\n")
-
-    assert store.completed == [("s7", Role.RECALL, True)]
+    assert code in outcome.body
+    assert store.completed == []
 
 
 @pytest.mark.parametrize("host", ["mail:443", "llm.evil.test:443", "evil.test:443"])

@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from itertools import count
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.errors import AuditError, StateError
+from guard.core.errors import AuditError
 from guard.core.labels import Rung
-from guard.core.model import Identity, Integrity, PrincipalRung, ToolCall
+from guard.core.model import Identity, PrincipalRung, ToolCall
 from guard.core.policy import Action
 from guard.extensions.graph_memory.graph import Graph, Ranking
 from guard.extensions.graph_memory.grounding import Grounding, folded
@@ -20,9 +20,7 @@ from guard.extensions.graph_memory.selectors.pagerank import PageRank
 from guard.operations.incidents import Given, IncidentOperator
 from guard.pipeline import selection
 from guard.pipeline.outcome import JudgeRequest
-from guard.protocols.refusals import Refusal, observation, sentence
-from guard.provenance.imports import ImportedItem
-from guard.store.store import RedisSessionStore
+from guard.pipeline.selection import FLYING
 from lab.selection.live import POLICY
 from tests.graph_world import (
     SCENE,
@@ -31,14 +29,7 @@ from tests.graph_world import (
     with_every_change,
     with_namespaces,
 )
-
-
-@pytest.fixture
-async def store(redis_client, redis_namespace):
-    """Return a store of the test's own."""
-    made = RedisSessionStore(redis_client, namespace=redis_namespace)
-    await made.verify()
-    return made
+from tests.guards import down
 
 
 @pytest.fixture
@@ -68,37 +59,20 @@ async def paid(world, account):
     return "allow" if verdict.action is Action.ALLOW else verdict.reasons[0].code
 
 
-async def test_without_an_attack_both_accounts_can_be_paid(world):
-    """Nothing untrusted, nothing asked."""
-    await world.recall()
-    for account in accounts():
-        verdict, attestation = await world.pay(account)
-        assert verdict.action is Action.ALLOW
-        assert attestation.rung is Rung.REMEMBERED
-    assert world.metrics.found == ["stands"]
-
-
-async def test_a_transfer_that_six_edges_misdirect_is_asked_about(world):
+@pytest.mark.parametrize("attacked", [False, True])
+async def test_a_transfer_that_six_edges_misdirect_is_asked_about(world, attacked):
     """The record that rose vouches for nothing; the one that fell still does."""
-    await world.attacked()
+    if attacked:
+        await world.attacked()
     await world.recall()
     verdict, attestation = await world.pay(SCENE.rival)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert attestation.rung is Rung.UNKNOWN
+    assert verdict.action is (Action.ASK if attacked else Action.ALLOW)
+    assert attestation.rung is (Rung.UNKNOWN if attacked else Rung.REMEMBERED)
     assert await paid(world, SCENE.right) == "allow"
-    assert world.metrics.found == ["diverged"]
-
-
-@pytest.mark.parametrize("lone", [True, False], ids=["one-call", "many-calls"])
-async def test_the_writer_is_named_whether_one_call_did_it_or_a_session_of_many(world, lone):
-    """One call's structure restores the order, or all that its session wrote."""
-    attack = SCENE.attack()
-    for part in [attack] if lone else [[one] for one in attack]:
-        await world.call("peer", "relate", {"relations": part})
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.rival)
-    assert verdict.reasons[0].evidence["selection"]["writer"]["principal"] == "peer"
+    assert world.metrics.found == ["diverged" if attacked else "stands"]
+    if attacked:
+        assert verdict.reasons[0].code == "selection_diverged"
+        assert verdict.reasons[0].evidence["selection"]["writer"]["principal"] == "peer"
 
 
 def advised(follows):
@@ -106,31 +80,20 @@ def advised(follows):
     return TEXT.replace("      top_k: 5\n", f"      top_k: 5\n      on_divergence: {follows}\n")
 
 
-@pytest.mark.parametrize("form", ["text", "structured", "both"])
-async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(made, form):
-    """Text and structure alike; what is then first vouches, as it would without the attack."""
+async def test_an_answer_that_diverged_is_released_in_the_authenticated_order(made):
+    """What is then first vouches, as it would without the attack."""
     world = await made(advised("substitute"))
     await world.attacked()
-    results = world.results({"query": SCENE.query})
-    assert results["results"][0]["record"] == "invoice rival 0"
-    answer = {"content": []}
-    if form != "structured":
-        answer["content"] = [{"type": "text", "text": json.dumps(results)}]
-    if form != "text":
-        answer["structuredContent"] = results
-    _, _, changed = await world.recall(answer)
+    assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
+    _, _, changed = await world.recall()
     assert changed.enforced is Action.REDACT
     assert changed.reasons[0].code == "selection_substituted"
-    released = changed.instead
-    *documents, note = [block["text"] for block in released["content"]]
-    documents = [*map(json.loads, documents), released.get("structuredContent")]
-    for document in filter(None, documents):
-        names = [one["record"] for one in document["results"]]
-        assert names == ["invoice right 0", "invoice rival 0"]
-    assert '"invoice rival 0"' in note
-    assert released["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
+    first, note = changed.instead["content"]
+    names = [one["record"] for one in json.loads(first["text"])["results"]]
+    assert names == ["invoice right 0", "invoice rival 0"]
+    assert '"invoice rival 0"' in note["text"]
+    assert changed.instead["_meta"]["guard"]["selection"]["served"][0] == "invoice rival 0"
     assert await paid(world, SCENE.right) == "allow"
-    assert world.metrics.found == ["diverged"]
 
 
 @pytest.mark.parametrize("follows", ["unknown", "substitute"])
@@ -186,93 +149,93 @@ async def test_it_holds_for_the_principal_in_every_session_and_ends(world):
     assert await judged(next(world.clock) + world.policy.limits.session_idle + 1) is Action.ALLOW
 
 
-@pytest.mark.parametrize("reason", ["unfaithful", "unknown_item"])
-async def test_structure_that_was_written_around_the_guard_vouches_for_nothing(world, reason):
-    """The replica's order is another, or it has never heard of an item."""
-    if reason == "unfaithful":
-        for one in SCENE.attack():
-            world.memory.join(one["source"], one["target"])
-    else:
-        world.memory.records["invoice new"] = f"Pay {SCENE.rival}"
-        world.memory.join("invoice new", SCENE.topics[1], 50.0)
-    for _ in range(3):
-        # Neither once nor, as the ledger gains nothing, ever after.
-        await world.recall()
-        for account in accounts():
-            assert await paid(world, account) == "selection_unreplayed"
-    assert world.metrics.found == [reason] * 3
+async def _around(world, monkeypatch):
+    for one in SCENE.attack():
+        world.memory.join(one["source"], one["target"])
 
 
-async def test_a_selector_that_raises_makes_the_answer_untrusted(world, monkeypatch):
-    """An error is never served as authenticated."""
+async def _another_item(world, monkeypatch):
+    world.memory.records["invoice new"] = f"Pay {SCENE.rival}"
+    world.memory.join("invoice new", SCENE.topics[1], 50.0)
+
+
+async def _raises(world, monkeypatch):
     await world.attacked()
-
-    def broken(*_):
-        raise RuntimeError
-
-    monkeypatch.setattr(PageRank, "rank", broken)
-    await world.recall()
-    assert await paid(world, SCENE.right) == "selection_unreplayed"
-    assert world.metrics.found == ["error"]
+    monkeypatch.setattr(PageRank, "rank", None)
 
 
-async def test_a_replay_that_is_late_makes_the_answer_untrusted(made, monkeypatch):
-    """Nobody waits longer than the policy says, and other calls not at all."""
-    text = TEXT.replace("deadline_ms: 10000", "deadline_ms: 1")
-    world = await made(text)
-    released = asyncio.Event()
+async def _late(world, monkeypatch):
     selections = world.guard.calls._parts.selections
-    replayed = selections._replayed
-
-    async def slow(*arguments):
-        await released.wait()
-        return await replayed(*arguments)
-
-    monkeypatch.setattr(selections, "_replayed", slow)
-    await world.recall()
-    verdict, _ = await world.pay(SCENE.right)
-    released.set()
-    assert verdict.reasons[0].code == "selection_unreplayed"
-    assert world.metrics.found == ["late"]
+    monkeypatch.setattr(selections, "_replayed", lambda *_: asyncio.Event().wait())
 
 
-async def test_a_write_that_is_not_on_record_makes_the_ledger_a_gap(world, monkeypatch):
-    """The store could not be told: every later recall is untrusted."""
-
-    async def down(*_):
-        raise StateError("down")
-
+async def _unwritten(world, monkeypatch):
     monkeypatch.setattr(world.guard.calls._parts.selections._ledger, "append", down)
     await world.attacked()
-    await world.recall()
-    assert await paid(world, SCENE.right) == "selection_unreplayed"
-    assert world.metrics.found == ["unwritten", "ledger_gap"]
 
 
-async def test_without_a_ledger_nothing_vouches(world):
-    """Neither a write nor a recall is on record; a failed result says nothing of structure."""
+async def _no_ledger(world, monkeypatch):
     world.guard.calls._parts.selections._ledger = None
     await world.attacked()
-    await world.recall()
     call = ToolCall("e", world.identity("peer"), "relate", {"relations": []}, "mcp", 2000.0)
     [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     await world.guard.observe(ToolResult(traced, "failed", 2001.0, is_error=True))
-    assert await paid(world, SCENE.right) == "selection_unreplayed"
-    assert world.metrics.found == ["unwritten", "ledger_gap"]
+
+
+async def _strange_words(world, monkeypatch):
+    await world.call("peer", "relate", {"relations": [{"source": "quay", "target": "mill 0 a"}]})
+
+
+PROSE = {"content": [{"type": "text", "text": f"Pay {SCENE.rival}"}]}
+NAMELESS = {"results": [{"text": f"Pay {SCENE.rival}"}]}
+TWO_FORMS = {
+    "content": [{"type": "text", "text": '{"results": [{"record": "a"}]}'}],
+    "structuredContent": {"results": [{"record": f"Pay {SCENE.rival}"}]},
+}
+UNREPLAYED = {
+    "unfaithful": (_around, SCENE.query, None, ["unfaithful"]),
+    "another item": (_another_item, SCENE.query, None, ["unknown_item"]),
+    "a selector that raises": (_raises, SCENE.query, None, ["error"]),
+    "late": (_late, SCENE.query, None, ["late"]),
+    "a store that was not told": (_unwritten, SCENE.query, None, ["unwritten", "ledger_gap"]),
+    "no ledger": (_no_ledger, SCENE.query, None, ["unwritten", "ledger_gap"]),
+    "words of strangers": (_strange_words, "the quay", None, ["no_grounding"]),
+    "prose": (None, SCENE.query, PROSE, ["unread_answer"]),
+    "no name": (None, SCENE.query, NAMELESS, ["unread_answer"]),
+    "two forms": (None, SCENE.query, TWO_FORMS, ["unread_answer"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("arrange", "query", "answer", "found"), UNREPLAYED.values(), ids=UNREPLAYED
+)
+async def test_an_answer_that_is_not_replayed_vouches_for_nothing(
+    made, monkeypatch, arrange, query, answer, found
+):
+    """Neither once nor, as the ledger gains nothing, ever after."""
+    deadline = f"deadline_ms: {1 if arrange is _late else 10000}"
+    world = await made(TEXT.replace("deadline_ms: 10000", deadline))
+    if arrange is not None:
+        await arrange(world, monkeypatch)
+    for _ in range(2):
+        await world.call("agent", "search_records", {"query": query}, answer)
+        for account in accounts() if answer is None else [SCENE.rival]:
+            assert await paid(world, account) == "selection_unreplayed"
+    assert world.metrics.found == [*found[:-1], *found[-1:] * 2]
 
 
 @pytest.mark.parametrize("broken", ["store.look_up", "audit", "off"])
 async def test_a_refusal_stands_whether_it_can_be_explained_or_not(world, monkeypatch, broken):
     """Neither the explanation nor the line about an answer changes a verdict."""
 
-    def down(*_):
-        raise StateError("down") if broken != "audit" else AuditError("full")
+    def full(*_):
+        raise AuditError("full")
 
     await world.attacked()
     if broken == "store.look_up":
         monkeypatch.setattr(world.store, "look_up", down)
     elif broken == "audit":
-        monkeypatch.setattr(world.guard.calls._parts.selections.records._audit, "event", down)
+        monkeypatch.setattr(world.guard.calls._parts.selections.records._audit, "event", full)
     await world.recall()
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.reasons[0].code == "selection_diverged"
@@ -295,47 +258,9 @@ async def test_an_answer_that_stands_is_looked_at_again_now_and_then(world, stor
 async def test_an_answer_that_cannot_be_marked_is_withheld(world, monkeypatch):
     """The agent does not read what would vouch by mistake."""
     await world.attacked()
-
-    async def down(*_):
-        raise StateError("down")
-
     monkeypatch.setattr(world.store, "note", down)
     _, _, refused = await world.recall()
     assert [reason.code for reason in refused.reasons] == ["selection_unmarked"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"content": [{"type": "text", "text": f"Pay {SCENE.rival}"}]},
-        {"results": [{"text": f"Pay {SCENE.rival}"}]},
-        {
-            "content": [{"type": "text", "text": '{"results": [{"record": "a"}]}'}],
-            "structuredContent": {"results": [{"record": f"Pay {SCENE.rival}"}]},
-        },
-    ],
-    ids=["prose", "no-name", "two-forms"],
-)
-async def test_an_answer_that_is_not_read_vouches_for_nothing(world, answer):
-    """Items that are not where the policy says, without names, or in two versions."""
-    await world.recall(answer)
-    assert await paid(world, SCENE.rival) == "selection_unreplayed"
-    assert world.metrics.found == ["unread_answer"]
-
-
-async def with_weights(world, read, relations):
-    """Have a peer write relations to a store that reads weights in its own way, and recall."""
-    at = world._answer
-
-    def answer(tool, arguments):
-        if tool == "relate":
-            kept = [{**one, "weight": read(one["weight"])} for one in arguments["relations"]]
-            arguments = {"relations": [one for one in kept if one["weight"]]}
-        return at(tool, arguments)
-
-    world._answer = answer
-    await world.call("peer", "relate", {"relations": relations})
-    await world.recall()
 
 
 HEAVY = [{**one, "weight": "heavy"} for one in SCENE.attack()]
@@ -344,7 +269,10 @@ HEAVY = [{**one, "weight": "heavy"} for one in SCENE.attack()]
 @pytest.mark.parametrize(("read", "found"), [(0.0, "stands"), (5.0, "unfaithful")])
 async def test_a_weight_that_is_none_counts_for_the_replica_as_nothing(world, read, found):
     """A stranger switches no store off by it; a store that reads it as a number shows an order."""
-    await with_weights(world, lambda weight: read, HEAVY)
+    await world.call("peer", "relate", {"relations": HEAVY}, "saved")
+    for one in SCENE.attack() if read else ():
+        world.memory.join(one["source"], one["target"], read)
+    await world.recall()
     verdict, _ = await world.pay(SCENE.rival)
     assert world.metrics.found == [found]
     assert verdict.action is (Action.ALLOW if found == "stands" else Action.ASK)
@@ -355,24 +283,11 @@ async def test_a_weight_that_is_none_counts_for_the_replica_as_nothing(world, re
 
 async def test_what_an_anonymous_writer_says_counts_for_nobody(world):
     """Everybody who does not authenticate is one principal: no name of the policy is theirs."""
-    edges = {"relations": SCENE.attack()}
     stranger = Identity("curator", "s", principal_rung=PrincipalRung.ANONYMOUS)
-    call = ToolCall("anonymous", stranger, "relate", edges, "mcp", float(next(world.clock)))
-    [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
-    world._answer("relate", edges)
-    await world.guard.observe(ToolResult(traced, "saved", float(next(world.clock))))
+    world.identity = lambda who, known=world.identity: stranger if who == "peer" else known(who)
+    await world.attacked()
     await world.recall()
     assert world.metrics.found == ["diverged"]
-
-
-async def test_two_workers_have_one_ledger(world, store, redis_namespace):
-    """What one has seen written the other replays."""
-    await world.attacked()
-    other = World(store, redis_namespace, world.policy)
-    other.memory, other.clock = world.memory, world.clock
-    other.ids = count(100)
-    await other.recall()
-    assert other.metrics.found == ["diverged"]
 
 
 # --- asked twice ---------------------------------------------------------------------------------
@@ -411,49 +326,24 @@ class Twofold:
 class TwofoldWorld(World):
     """A world whose memory has namespaces."""
 
+    server = "127.0.0.1:1"
+    around = [{"source": "x", "target": "invoice right 0"}] * 2
+
     def __init__(self, store, namespace, policy):
         super().__init__(store, namespace, policy)
-        self.memory = Twofold()
-        self.guard.calls._parts.selections._asks = self.memory
+        self.memory = self.guard.calls._parts.selections._asks = Twofold()
 
-    async def call(self, who, tool, arguments, answer=None):
-        """Make a call as the guard forwards it."""
-        at, forwarded = float(next(self.clock)), dict(arguments)
-        asked = ToolCall(
-            f"call{next(self.ids)}", self.identity(who), tool, arguments, "mcp", at,
-            server="127.0.0.1:1",
-        )  # fmt: skip
-
-        def rewrite(changed):
-            forwarded.update(changed[0])
-
-        [(traced, verdict)] = await self.guard.judge(JudgeRequest([asked], rewrite))
-        if not verdict.enforced.forwards:
-            return traced, verdict, None
-        if tool in {"add_records", "relate"}:
-            self.memory.written.append((forwarded.get("group", "main"), forwarded))
-        if tool == "search_records" and answer is None:
-            answer = self.memory.search(forwarded)
-        at = float(next(self.clock))
-        refused = await self.guard.observe(ToolResult(traced, answer or "saved", at))
-        return traced, verdict, refused
+    def _answer(self, tool, arguments):
+        if tool == "search_records":
+            return self.memory.search(arguments)
+        if tool != "transfer":
+            self.memory.written.append((arguments.get("group", "main"), arguments))
+        return "saved"
 
     async def attacked(self):
         """Let the peer speak for the rival's record, and name the authenticated namespace."""
         edge = {"source": "x", "target": "invoice rival 0"}
         await self.call("peer", "relate", {"group": "main", "relations": [edge] * 6})
-
-    async def curated(self):
-        """Let the curator write both records, and speak for the right one."""
-        items = [
-            ImportedItem("graph", account, Integrity.AUTHENTICATED, ("bank",))
-            for account in accounts()
-        ]
-        await self.guard.notes.memory("default", items, 0.0)
-        await self.call("curator", "add_records", {"records": SCENE.records()})
-        edge = {"source": "x", "target": "invoice right 0"}
-        await self.call("curator", "relate", {"relations": [edge, edge]})
-        return self
 
 
 @pytest.fixture
@@ -474,9 +364,7 @@ async def test_what_does_not_count_is_written_apart_and_the_store_asked_without_
     assert verdict.reasons[0].code == "selection_diverged"
     told = verdict.reasons[0].evidence["selection"]
     assert (told["road"], told["replay"]) == ("dual_query", "no_replica")
-    assert told["served"] == ["invoice rival 0", "invoice right 0"]
-    assert told["authenticated"] == ["invoice right 0", "invoice rival 0"]
-    assert "The memory answered: " in sentence(observation(Refusal("d", verdict)))
+    assert told["served"] == told["authenticated"][::-1]
     assert await paid(world, SCENE.right) == "allow"
     assert world.metrics.found == ["no_replica", "stands", "no_replica", "diverged"]
 
@@ -492,7 +380,7 @@ async def test_switched_off_the_strangers_edges_decide(twofold, monkeypatch):
     assert await paid(world, SCENE.rival) == "allow"
 
 
-@pytest.mark.parametrize("found", ["unasked", "unread_answer", "nobody to ask", "odd names"])
+@pytest.mark.parametrize("found", ["unasked", "unread_answer", "nobody to ask"])
 async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofold, found):
     """It cannot be asked, or answers prose in the place of items."""
     world = await twofold()
@@ -502,12 +390,7 @@ async def test_a_store_that_gives_no_answer_of_its_own_vouches_for_nothing(twofo
     served = world.memory.search(query)
     world.memory.down = found == "unasked"
     world.memory.search = lambda _: "all is well"
-    if found == "odd names":
-        query = {**query, "groups": "main untrusted!"}
-    verdict = (await world.call("agent", "search_records", query, served))[1]
-    if found == "odd names":
-        assert verdict.reasons[0].code == "selection_namespace"
-        return
+    await world.call("agent", "search_records", query, served)
     assert await paid(world, SCENE.right) == "selection_unreplayed"
     assert world.metrics.found == ["no_replica", found.replace("nobody to ask", "unasked")]
 
@@ -517,9 +400,8 @@ async def test_the_stores_own_answer_is_released_where_the_policy_substitutes(tw
     world = await twofold("substitute")
     await world.attacked()
     _, _, changed = await world.recall()
-    first, _note = changed.instead["content"]
-    names = [one["record"] for one in json.loads(first["text"])["results"]]
-    assert names == ["invoice right 0", "invoice rival 0"]
+    results = json.loads(changed.instead["content"][0]["text"])["results"]
+    assert [one["record"] for one in results] == ["invoice right 0", "invoice rival 0"]
     assert await paid(world, SCENE.right) == "allow"
 
 
@@ -532,13 +414,18 @@ async def test_another_record_under_an_authenticated_name_does_not_stand(twofold
     assert await paid(world, SCENE.rival) != "allow"
 
 
-async def test_a_write_that_cannot_be_kept_apart_waits_for_a_person(twofold):
+@pytest.mark.parametrize(
+    ("who", "tool", "arguments"),
+    [
+        ("peer", "relate", {"relations": SCENE.attack(), "group": "m" * 200}),
+        ("agent", "search_records", {"query": SCENE.query, "groups": "main untrusted!"}),
+    ],
+)
+async def test_what_cannot_be_kept_apart_waits_for_a_person(twofold, who, tool, arguments):
     """A name that a store might cut or fold."""
     world = await twofold()
-    relations = {"relations": SCENE.attack(), "group": "m" * 200}
-    _, verdict, _ = await world.call("peer", "relate", relations)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_namespace"
+    _, verdict, _ = await world.call(who, tool, arguments)
+    assert (verdict.action, verdict.reasons[0].code) == (Action.ASK, "selection_namespace")
     assert len(world.memory.written) == 2
 
 
@@ -547,28 +434,18 @@ async def test_a_write_that_cannot_be_kept_apart_waits_for_a_person(twofold):
 LONELY = {"query": "who made chart 0"}
 
 
-async def lonely(world):
-    """Have the agent ask about what no record is on, once a peer has joined it to the rival's."""
+@pytest.mark.parametrize("is_tie_a_place", [False, True])
+async def test_a_record_that_only_strangers_lead_to_vouches_for_nothing(
+    world, monkeypatch, is_tie_a_place
+):
+    """Without their edges all records have a score of nothing, which is no order to stand in."""
+    if is_tie_a_place:
+        monkeypatch.setattr(Ranking, "selects", lambda *_: True)
     mills = [{"source": "chart 0", "target": f"mill 0 {letter}"} for letter in "abc"]
     await world.call("peer", "relate", {"relations": mills})
     assert world.results(LONELY)["results"][0]["record"] == "invoice rival 0"
     await world.call("agent", "search_records", LONELY)
-    verdict, _ = await world.pay(SCENE.rival)
-    return verdict
-
-
-async def test_a_record_that_only_strangers_lead_to_vouches_for_nothing(world):
-    """Without their edges all records have a score of nothing: that is no order to stand in."""
-    verdict = await lonely(world)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert verdict.reasons[0].evidence["selection"]["writer"]["principal"] == "peer"
-
-
-async def test_without_the_difference_between_a_tie_and_nothing_it_goes_out(world, monkeypatch):
-    """What stops it is that a score of nothing is no place."""
-    monkeypatch.setattr(Ranking, "selects", lambda *_: True)
-    assert (await lonely(world)).action is Action.ALLOW
+    assert await paid(world, SCENE.rival) == ("allow" if is_tie_a_place else "selection_diverged")
 
 
 def longest_first(memory):
@@ -614,11 +491,8 @@ async def swallowed(world, name):
 async def test_a_strangers_name_for_a_part_of_the_question_moves_no_walk(world, name):
     """The authenticated walk begins at what the question names without that node."""
     verdict = await swallowed(world, name)
-    assert verdict.action is Action.ASK
-    assert verdict.reasons[0].code == "selection_diverged"
-    told = verdict.reasons[0].evidence["selection"]
-    assert told["authenticated"][0] == "invoice right 0"
-    assert told["writer"]["principal"] == "peer"
+    assert (verdict.action, verdict.reasons[0].code) == (Action.ASK, "selection_diverged")
+    assert verdict.reasons[0].evidence["selection"]["authenticated"][0] == "invoice right 0"
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -644,14 +518,6 @@ async def test_a_name_that_hides_an_entity_is_looked_through(world):
     assert world.results({"query": SCENE.query})["results"][0]["record"] == "invoice rival 0"
     await world.recall()
     assert await paid(world, SCENE.rival) == "selection_diverged"
-
-
-async def test_what_is_asked_about_in_a_strangers_words_alone_is_not_replayed(world):
-    """No node that counts is named: the question cannot be put to the authenticated part."""
-    await world.call("peer", "relate", {"relations": [{"source": "quay", "target": "mill 0 a"}]})
-    await world.call("agent", "search_records", {"query": "the quay"})
-    assert await paid(world, SCENE.rival) == "selection_unreplayed"
-    assert world.metrics.found == ["no_grounding"]
 
 
 async def test_seeds_that_the_server_tells_are_not_believed_with_a_strangers_among_them(made):
@@ -757,55 +623,35 @@ async def test_what_a_stranger_took_away_stands_before_nothing(made, selector):
 # --- writes under way ----------------------------------------------------------------------------
 
 
-async def under_way(world, who):
-    """Have somebody's write reach the memory, the agent ask, and the write's result come last."""
-    at = float(next(world.clock))
-    edges = {"relations": SCENE.attack()}
-    call = ToolCall(f"slow-{who}", world.identity(who), "relate", edges, "mcp", at)
+@pytest.mark.parametrize(
+    ("who", "found"), [("curator", "stands"), ("peer", "diverged"), ("peer", "unfaithful")]
+)
+async def test_an_answer_with_a_write_that_has_not_come_back_is_replayed_after_it(made, who, found):
+    """The replica waits for it, as long as the deadline says; only a stranger's is asked about."""
+    is_lost = found == "unfaithful"
+    world = await made(TEXT.replace("deadline_ms: 10000", "deadline_ms: 500") if is_lost else TEXT)
+    edges, selections = {"relations": SCENE.attack()}, world.guard.calls._parts.selections
+    call = ToolCall("slow", world.identity(who), "relate", edges, "mcp", float(next(world.clock)))
     [(traced, _)] = await world.guard.judge(JudgeRequest([call]))
     world._answer("relate", edges)
-    waiting = []
-    once = world.guard.calls._parts.selections._once
+    once, landed = selections._once, []
 
     async def seen(*arguments, **more):
-        waiting.append(more["last"])
-        if more["last"]:
-            return await once(*arguments, **more)
         try:
             return await once(*arguments, **more)
         finally:
-            # The replica was another graph: now the write comes back.
-            done = ToolResult(traced, "saved", float(next(world.clock)))
-            landed.append(asyncio.ensure_future(world.guard.observe(done)))
+            if not more["last"] and not is_lost:  # Another graph: now the write comes back.
+                done = ToolResult(traced, "saved", float(next(world.clock)))
+                landed.append(asyncio.ensure_future(world.guard.observe(done)))
 
-    landed = []
-    world.guard.calls._parts.selections._once = seen
+    selections._once = seen
     await world.recall()
     await asyncio.gather(*landed)
-    return waiting
-
-
-@pytest.mark.parametrize(("who", "found"), [("curator", "stands"), ("peer", "diverged")])
-async def test_an_answer_with_a_write_that_has_not_come_back_is_replayed_after_it(
-    world, who, found
-):
-    """The replica waits for it, whoever writes; only who does not count makes a difference."""
-    assert await under_way(world, who) == [False, True]
-    assert world.metrics.found == [found]
+    assert set(world.metrics.found) <= ({found, "late"} if is_lost else {found})
+    if is_lost:  # Until its time is up it is waited for.
+        for at in (1100.0, 1110.0 + FLYING):
+            call = replace(call, id=f"at {at}", at=at)
+            await world.guard.judge(JudgeRequest([call]))
+            assert [*selections._flying[("default", "graph")]] == [call.id]
     verdict, _ = await world.pay(SCENE.rival)
     assert verdict.action is (Action.ALLOW if found == "stands" else Action.ASK)
-
-
-async def test_a_write_that_never_comes_back_leaves_the_answer_untrusted(made):
-    """Nobody waits for it longer than the deadline says."""
-    text = TEXT.replace("deadline_ms: 10000", "deadline_ms: 60")
-    world = await made(text)
-    edges = {"relations": SCENE.attack()}
-    at = float(next(world.clock))
-    call = ToolCall("lost", world.identity("peer"), "relate", edges, "mcp", at)
-    await world.guard.judge(JudgeRequest([call]))
-    world._answer("relate", edges)
-    await world.recall()
-    assert await paid(world, SCENE.rival) == "selection_unreplayed"
-    [found] = world.metrics.found
-    assert found in {"unfaithful", "late"}

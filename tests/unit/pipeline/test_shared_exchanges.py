@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from guard.core.errands import ErrandCall, ErrandGrant
-from guard.core.errors import StateError
 from guard.core.metrics import ERRORS, Metrics
 from guard.core.model import Destination
 from guard.core.tool_answers import Cover, ToolAnswer, ToolOutline
@@ -15,7 +15,7 @@ from guard.pipeline.exchange import Exchange
 from guard.pipeline.handler_parts import Options
 from guard.pipeline.in_flight import StoredExchanges
 from guard.store.shared_texts import RedisSharedTexts
-from tests.guards import Counts
+from tests.guards import Counts, down
 from tests.model_wires import stream
 from tests.roads import SSE, answer_of, http_request, in_session, text_result
 from tests.unit.pipeline.test_declarations import SEAL, Road
@@ -128,14 +128,21 @@ async def _stream(other):
     return await other.stream()
 
 
-@pytest.mark.parametrize("shares", [True, False])
-async def test_a_result_in_a_stream_that_another_process_has_open(store, shares):
-    """HTTP+SSE: it is released, labelled as its call's; without sharing it is withheld."""
+@pytest.mark.parametrize("how", ["shared", "not shared", "another policy"])
+async def test_a_result_in_a_stream_that_another_process_has_open(store, how):
+    """HTTP+SSE: it is released, labelled as its call's; without sharing it is withheld.
+
+    Two policies may be in force for a while; what is taken in by another is trusted no more.
+    """
+    shares = how != "not shared"
     one, other = Worker(store, shares=shares), Worker(store, shares=shares)
     stream = await other.stream()
     if not shares:  # or the place it posts to would be refused already
-        one.enforcement.requests._parts.issued.add("tools:80", POSTED)
-    await one.post("tools/call", SEARCH)
+        one.requests._parts.issued.add("tools:80", POSTED)
+    elif how == "another policy":
+        other.guard.policy = other.policy = replace(other.policy, tools=(), digest="d" * 64)
+    posted = await one.post("tools/call", SEARCH)
+    await one.responses.on_answer(posted, b"Accepted", 202)
 
     released = await other.event(stream, result())
 
@@ -145,16 +152,11 @@ async def test_a_result_in_a_stream_that_another_process_has_open(store, shares)
         assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
-async def test_a_result_is_untrusted_at_a_process_whose_policy_does_not_know_its_tool(
-    one, other, stream
-):
-    """Two policies may be in force for a while; what is taken in by another is trusted no more."""
-    other.guard.policy = other.policy = replace(other.policy, tools=(), digest="d" * 64)
-    await one.post("tools/call", SEARCH)
+async def test_an_answer_to_another_request_is_labelled_at_another_process(one, other, stream):
+    """A ping has an answer that says something, too."""
+    await one.post("ping", {})
 
-    released = await other.event(stream, result())
-
-    assert DROP.encode() in released
+    assert DROP.encode() in await other.event(stream, answer_of({"note": DROP}))
     assert await one.call({"to": DROP, "body": "x"}) == "provenance_tainted"
 
 
@@ -186,9 +188,11 @@ async def test_a_resumed_stream_brings_the_result_to_another_process(one, other)
     assert DROP.encode() in released
 
 
-@pytest.mark.parametrize("how", ["altered", "moved", "foreign"])
-async def test_a_record_that_is_not_the_guards_releases_nothing(store, how, one, other, stream):
-    """Whoever writes to Redis cannot make an answer match."""
+@pytest.mark.parametrize("how", ["altered", "moved", "foreign", "gone"])
+async def test_a_record_that_is_not_the_guards_releases_nothing(
+    store, how, one, other, stream, monkeypatch
+):
+    """Whoever writes to Redis cannot make an answer match; nor is a match guessed without it."""
     exchange = await one.post("tools/call", SEARCH)
     [correlation] = exchange.calls
 
@@ -198,30 +202,18 @@ async def test_a_record_that_is_not_the_guards_releases_nothing(store, how, one,
 
     key = key_of(correlation)
     raw = await store.client.execute("GET", key)
-    asked = 1
-    if how == "altered":
-        await store.client.execute("SET", key, raw[:-1] + bytes([raw[-1] ^ 1]))
-    elif how == "foreign":
-        await store.client.execute("SET", key, b"x" * 64)
+    changed = {
+        "altered": (key, raw[:-1] + bytes([raw[-1] ^ 1])),
+        "foreign": (key, b"x" * 64),
+        "moved": (key_of(correlation.replace("1", "2")), raw),
+    }
+    if how == "gone":
+        monkeypatch.setattr(RedisSharedTexts, "take", down)
     else:
-        asked = 2
-        await store.client.execute("SET", key_of(correlation.replace("1", "2")), raw)
+        await store.client.execute("SET", *changed[how])
+    asked = 2 if how == "moved" else 1
 
     assert b"secret" not in await other.event(stream, result("secret", asked))
-
-
-async def test_a_store_that_is_gone_withholds_what_it_would_have_matched(
-    monkeypatch, one, other, stream
-):
-    """Not knowing whose a result is, nobody releases it."""
-    await one.post("tools/call", SEARCH)
-
-    async def gone(*_):
-        raise StateError("no")
-
-    monkeypatch.setattr(RedisSharedTexts, "take", gone)
-
-    assert b"secret" not in await other.event(stream, result("secret"))
 
 
 async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
@@ -241,20 +233,11 @@ async def test_a_call_of_a_model_is_completed_once_at_whichever_process(store):
     assert sum(window.trajectory.executed) == 1
 
 
-class Texts:
-    """Shared texts that cannot be written or read."""
-
-    async def put(self, *_):
-        """Fail."""
-        raise StateError("gone")
-
-    take = drop = known = put
-
-
 async def test_a_store_of_shared_texts_that_fails_tells_nothing():
     """Every failure is counted; what would be released for it is withheld elsewhere."""
     counts = Counts()
-    shared = StoredExchanges(Texts(), SEAL, lambda: None, counts)
+    texts = SimpleNamespace(put=down, take=down, drop=down, known=down)
+    shared = StoredExchanges(texts, SEAL, lambda: None, counts)
     key = ("message", "l", "p", "s", "1")
     shared.keep("default", key, "ping")
     shared.forget("default", key)
@@ -270,27 +253,14 @@ async def test_a_store_of_shared_texts_that_fails_tells_nothing():
 
 @pytest.mark.parametrize("has_policy", [True, False])
 async def test_of_a_call_that_is_too_large_to_share_the_arguments_are_left_out(
-    agent, policy, monkeypatch, has_policy
+    agent, policy, store, monkeypatch, has_policy
 ):
     """It is the same call otherwise, under whatever policy the other process has."""
     monkeypatch.setattr(in_flight, "TEXT_LIMIT", 100)
     traced, _ = await agent.ask("read", {"x": "y" * 500})
-    kept = {}
-
-    class Kept:
-        """Keeps one text."""
-
-        async def put(self, tenant, name, text, seconds):
-            """Keep it."""
-            kept[name] = text
-
-        async def take(self, tenant, name):
-            """Return it."""
-            return kept.pop(name, None)
-
-    found = policy if has_policy else None
-    shared = StoredExchanges(Kept(), SEAL, lambda: found, Counts())
-    key = ("message", "l", "p", "s", "1")
+    texts = RedisSharedTexts(store.client, namespace="large")
+    shared = StoredExchanges(texts, SEAL, lambda: policy if has_policy else None, Counts())
+    key = ("message", "l", "p", f"{has_policy}", "1")
     shared.keep("default", key, traced)
     await shared.settled()
     again = await shared.take("default", key)

@@ -48,22 +48,12 @@ NOW = 1_700_000_000.0
 
 
 @pytest.fixture
-def policy(policy_from):
-    """Return a policy of some text."""
-
-    def load(text):
-        return policy_from(text)
-
-    return load
-
-
-@pytest.fixture
-def beside(store, policy):
+def beside(store, policy_from):
     """A guard with a candidate beside its policy; ``send`` and ``tell`` are what an agent does."""
 
     def make(candidate, share=0.0, principals=()):
-        guard = guard_on(store, policy(BASE))
-        trial = Trial("t1", policy(candidate), share, frozenset(principals), Seal(KEY))
+        guard = guard_on(store, policy_from(BASE))
+        trial = Trial("t1", policy_from(candidate), share, frozenset(principals), Seal(KEY))
         guard.try_policy(trial)
         return guard, trial
 
@@ -80,14 +70,14 @@ async def call(guard, number, principal="alice", tool="send", result="sent", **a
     return verdict
 
 
-async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(beside, policy):
+async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(beside, policy_from):
     """The policy in force decides; what the candidate would have done stands in the audit line."""
     guard, trial = beside(STRICT)
     outside = await call(guard, 1)
     inside = await call(guard, 2, to="a@corp.example", body="hi")
 
     assert (outside.action.label, inside.action.label) == ("ask", "allow")
-    assert outside.policy == policy(BASE).digest
+    assert outside.policy == policy_from(BASE).digest
     assert outside.facts[FACT] == "base decides; the other: block (outside)"
     assert FACT not in inside.facts
     assert trial.counts == {
@@ -96,7 +86,7 @@ async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(be
     }
 
 
-async def test_a_candidate_decides_for_the_principals_it_is_for(beside, policy):
+async def test_a_candidate_decides_for_the_principals_it_is_for(beside, policy_from):
     """By name or by share; requests and verdicts then name its digest."""
     guard, trial = beside(STRICT, principals=["bob"])
     alice, bob = await call(guard, 1), await call(guard, 2, "bob")
@@ -194,10 +184,10 @@ async def test_a_comparison_that_fails_changes_no_verdict(
 @pytest.mark.parametrize(
     ("share", "decides"), [(1.0, {True}), (0.5, {True, False}), (0.0, {False})]
 )
-def test_a_share_of_principals_is_drawn_by_the_key(policy, share, decides):
+def test_a_share_of_principals_is_drawn_by_the_key(policy_from, share, decides):
     """The same ones for one trial, and all or nobody at the ends."""
-    trial = Trial("t1", policy(STRICT), share, frozenset(), Seal(KEY))
-    base = policy(BASE)
+    trial = Trial("t1", policy_from(STRICT), share, frozenset(), Seal(KEY))
+    base = policy_from(BASE)
     drawn = {name: trial.decides(Identity(name, "s")) for name in map(str, range(40))}
     assert set(drawn.values()) == decides
     for name, is_drawn in drawn.items():
@@ -232,11 +222,11 @@ def test_a_jump_is_one_that_is_surely_above_the_bound(decided, worse, expected):
     assert jumped(counts, 0.05) is expected
 
 
-def test_what_holds_for_everybody_at_once_is_told_apart(policy):
+def test_what_holds_for_everybody_at_once_is_told_apart(policy_from):
     """Rules, tools and lists can stand side by side; bounds and gates cannot."""
-    base = policy(BASE)
-    assert policy(OTHER_TOOLS).source.frame == base.source.frame
-    assert policy(BASE + "state: {approval: 60s}\n").source.frame != base.source.frame
+    base = policy_from(BASE)
+    assert policy_from(OTHER_TOOLS).source.frame == base.source.frame
+    assert policy_from(BASE + "state: {approval: 60s}\n").source.frame != base.source.frame
 
 
 ACTIONS = """
@@ -261,11 +251,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("effect", ["ask", "block"])
-async def test_action_rules_on_trial_only_count(policy, store, effect):
+async def test_action_rules_on_trial_only_count(policy_from, store, effect):
     """The verdict is that of the policy without them, until the trial ends."""
     without = "\n".join(line for line in ACTIONS.splitlines() if "type: action" not in line)
-    agent = Agent(guard_on(store, policy(ACTIONS.replace("EFFECT", effect))))
-    bare = Agent(guard_on(store, policy(without))).as_principal("bob")
+    agent = Agent(guard_on(store, policy_from(ACTIONS.replace("EFFECT", effect))))
+    bare = Agent(guard_on(store, policy_from(without))).as_principal("bob")
     await agent.say("Tidy up.")
     agent.guard.action_trial_end = agent.at + 10
 

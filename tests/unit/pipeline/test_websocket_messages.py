@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from guard.core.errors import MessageError, StateError
+from guard.core.errors import MessageError
 from guard.core.policy import Mode
 from guard.detectors import DetectorResources
 from guard.detectors.secrets import Secrets
 from guard.pipeline import websocket_messages
 from guard.pipeline.websocket_messages import check_switch, opens_websocket
+from tests.guards import down
 from tests.roads import Road, rpc
 
 POLICY = """
@@ -98,11 +99,7 @@ async def test_what_cannot_be_read_or_labelled_passes_in_monitor_mode_only(road,
     sockets, socket = road.enforcement.sockets, await opened(road)
     assert await sockets.from_server(socket, b"hello")
     assert await sockets.from_client(socket, gzip.compress(b"x")) is (mode is Mode.MONITOR)
-
-    async def gone(*_):
-        raise StateError("gone")
-
-    monkeypatch.setattr(road.store, "note", gone)
+    monkeypatch.setattr(road.store, "note", down)
     assert await sockets.from_server(socket, b"more") is (mode is Mode.MONITOR)
     assert not sockets.refuse("unreadable_frame", "no handshake")
     codes = [line["code"] for line in road.audit.named("guard.unreadable")]

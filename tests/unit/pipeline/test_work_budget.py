@@ -4,23 +4,21 @@ import asyncio
 import pickle
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from guard.core import work
-from guard.core.errors import MessageError, StateError
-from guard.core.metrics import ERRORS
-from guard.core.model import ToolCall
-from guard.core.work import WorkBudget, WorkExceededError, may_exceed, measure
+from guard.core.errors import MessageError
+from guard.core.model import Identity, ToolCall
+from guard.core.work import WorkExceededError
 from guard.detectors.secrets import Secrets
 from guard.pipeline import call_reading
 from guard.pipeline.large_work import LARGE
 from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
-from guard.store.store import RedisSessionStore
 from lab.pages import page
-from tests.guards import Counts, guard_on
+from tests.guards import down, guard_on
 from tests.unit.provenance.agents import POLICY, Agent
 
 SHIPPED = (
@@ -29,21 +27,13 @@ SHIPPED = (
     "profiles/graphiti.yaml",
     "examples/strict.yaml",
 )
-TOOLS = ("send", "email_send_email", "memory_save", "add_memory", "write_file", "unknown")
+TOOLS = ("email_send_email", "add_memory", "write_file", "unknown")
 
 
 @pytest.fixture
 def agent(store, policy_from):
     """Return an agent behind a guard on a fresh store."""
     return Agent(guard_on(store, policy_from(POLICY)))
-
-
-@pytest.fixture
-async def other_store(redis_server, redis_namespace):
-    """Return the state of another deployment."""
-    store = RedisSessionStore.at(redis_server.url, namespace=f"{redis_namespace}-2", timeout=60.0)
-    yield store
-    await store.aclose()
 
 
 def call_of(agent, arguments, tool="send", number=1):
@@ -79,44 +69,31 @@ def through_a_pickle(seal, questions):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, other_store, seed):
-    """Verdicts, reasons, targets and queries are those of a guard that reads everything itself."""
-    draw = random.Random(seed)
-    policy = load_policies([Path("policies") / SHIPPED[seed % len(SHIPPED)]])
-    here, there = guard_on(store, policy), guard_on(other_store, policy)
-    read = []
+async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, seed):
+    """Verdicts, reasons and targets are those of a guard that reads everything itself."""
+    draw, read = random.Random(seed), []
+    policy = load_policies([Path("policies") / SHIPPED[seed]])
 
     async def elsewhere(seal, questions):
         read.append(len(questions))
         return through_a_pickle(seal, questions)
 
-    for guard in (here, there):
-        guard._detection._detectors = (Secrets(),)
+    here, there = (guard_on(store, policy, detectors=(Secrets(),)) for _ in range(2))
     there.calls.large._reads = elsewhere
-    agent = Agent(here, protocol=draw.choice(["test", "http"]), server="box", upstream="box/mcp")
-    calls = []
+    protocol = draw.choice(["test", "http"])
     for number, tool in enumerate(TOOLS):
-        filler = {"note": page(LARGE, number) + "."}
         more = {"to": "team@inside.test", "method": "POST", "url": "https://x.test/v1/add"}
-        arguments = {**more, **{f"a{n}": drawn(draw) for n in range(3)}, **filler}
-        calls.append(
-            ToolCall(
-                f"d-{seed}-{number}", agent.identity, tool, arguments, agent.protocol, agent.at,
-                server=agent.server, upstream=agent.upstream,
-            )
-        )  # fmt: skip
-    for call in calls:
-        small = call_reading.read_call(here.calls._parts.seal, here.calls._question(policy, call))
-        [(own, verdict)] = await here.judge(JudgeRequest([call]))
-        [(other, decided)] = await there.judge(JudgeRequest([call]))
-        question = there.calls._large_question(policy, call)
-        [reading] = await there.calls.large.answered([question])
-        assert reading.classified == own.classified == other.classified
-        assert (reading.query, reading.grant) == (small.query, small.grant)
+        drawn_ones = {f"a{n}": drawn(draw) for n in range(3)}
+        arguments, found = {**more, **drawn_ones, "note": page(LARGE, number) + "."}, []
+        for who, guard in (("alice", here), ("bob", there)):
+            identity, upstream = Identity(who, "one"), ("box", "box/mcp")
+            call = ToolCall(f"{who}-{number}", identity, tool, arguments, protocol, 1e9, *upstream)
+            found += await guard.judge(JudgeRequest([call]))
+        (own, verdict), (other, decided) = found
+        assert replace(own.classified, call=other.call) == other.classified
         assert [r.code for r in decided.reasons] == [r.code for r in verdict.reasons]
-        assert decided.action is verdict.action
-        assert own.targets == other.targets
-    assert read == [1, 1] * len(calls)
+        assert (decided.action, other.targets) == (verdict.action, own.targets)
+    assert read == [1] * len(TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -131,26 +108,16 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
     ids=["mailboxes", "members", "lists", "objects", "words"],
 )
 async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
-    """It is refused with a reason of its own, and counted; no more of it is read."""
-    units = []
-    spent, before = WorkBudget.spend, work.LIMIT
-
-    def counted(self, count):
-        units.append(count)
-        spent(self, count)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WorkBudget, "spend", counted)
-        [(traced, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, arguments)]))
+    """It is refused with a reason of its own; no more of it is read."""
+    [(traced, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, arguments)]))
     assert [reason.code for reason in verdict.reasons] == ["work_exceeded"]
     assert not verdict.enforced.forwards
     assert traced.targets == ()
-    assert sum(units) <= before + 2 * 1024 * 1024
 
 
 async def test_the_calls_of_one_message_share_one_budget(agent):
     """Each alone is within it; all together are not, and none goes out."""
-    one = {"extra": addresses(3_000)}
+    one = {"extra": [[] for _ in range(30_000)]}
     [(_, alone)] = await agent.guard.judge(JudgeRequest([call_of(agent, one)]))
     together = await agent.guard.judge(
         JudgeRequest([call_of(agent, one, number=n) for n in range(2, 12)])
@@ -159,44 +126,18 @@ async def test_the_calls_of_one_message_share_one_budget(agent):
     assert all(verdict.reasons[0].code == "work_exceeded" for _, verdict in together)
 
 
-@pytest.mark.parametrize("error", [StateError("died"), TimeoutError(), RuntimeError("broken")])
-async def test_a_call_whose_reader_fails_is_blocked(agent, error):
-    """It is no reason to let it pass, nor to read it on the loop."""
-
-    async def fails(*_):
-        raise error
-
-    agent.guard.calls.large._reads = fails
-    [(_, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, {"body": "x " * LARGE})]))
-    assert [reason.code for reason in verdict.reasons] == ["guard_error"]
-    assert not verdict.enforced.forwards
-
-
-def test_the_structure_of_a_text_is_measured_without_parsing_it():
-    """Signs in strings do not count, values do, and what is no JSON is left to its reader."""
-    measure(b'{"a": "' + b"[{,:" * 1_000_000 + b'"}')
-    for heavy in (b"[" + b"[]," * 200_000 + b"1]", b'["' + b'a","' * 200_000 + b'"]'):
-        assert may_exceed(heavy)
-        with pytest.raises(WorkExceededError):
-            measure(heavy)
-    assert not may_exceed(b"a,b\n" * 1_000_000)
-    assert not may_exceed(b'{"a": "' + b"x" * 7_500_000 + b'"}')
-
-
-async def test_a_text_that_cannot_be_read_is_refused(store, policy_from):
-    """The process that reads it died."""
-    counts = Counts()
-    guard = guard_on(store, policy_from(POLICY), metrics=counts)
-
-    async def dies(*_):
-        raise StateError("died")
-
-    guard.calls.large._parses = dies
-    assert await guard.calls.large.json("p", b'{"a": 1}') == {"a": 1}
+async def test_a_text_that_cannot_be_read_is_refused(agent):
+    """The process that reads it died; a short one is read here."""
+    large = agent.guard.calls.large
+    assert len(await large.json("p", b'"' + b"x" * 1_000_000 + b'"')) == 1_000_000
+    with pytest.raises(WorkExceededError):
+        await large.json("p", b"[" + b"[]," * 200_000 + b"1]")
+    large._parses = down
+    assert await large.json("p", b'{"a": 1}') == {"a": 1}
     with pytest.raises(MessageError) as caught:
-        await guard.calls.large.json("p", b"[" + b"1," * 200_000 + b"1]")
+        await large.json("p", b"[" + b"1," * 200_000 + b"1]")
     assert (caught.value.code, caught.value.status) == ("guard_error", 503)
-    assert counts.counted == [(ERRORS, "parse")]
+    assert agent.guard.results._metrics.errors["parse"] == 1
 
 
 WAIT = 20.0

@@ -24,14 +24,6 @@ def test_the_first_start_makes_the_directory_of_its_decision_socket(short_direct
         close_sockets(found)
 
 
-def test_a_directory_that_others_may_enter_is_refused(tmp_path):
-    """Whoever can swap the socket can answer in the guard's place."""
-    (tmp_path / "open").mkdir(mode=0o755)
-    settings = load_settings(None, decisions=tmp_path / "open" / "s", admin="127.0.0.1:0")
-    with pytest.raises(GuardError, match="open to others"):
-        open_sockets(settings)
-
-
 @pytest.mark.parametrize(("mode", "wanted"), [(0o700, 0o660), (0o770, 0o660), (0o750, 0o660)])
 def test_an_envoy_of_the_same_group_may_connect(short_directory, mode, wanted):
     """One socket, from which every worker accepts; who may enter the directory is its owner's."""
@@ -52,16 +44,14 @@ def test_an_envoy_of_the_same_group_may_connect(short_directory, mode, wanted):
     close_sockets(open_sockets(load_settings(None, admin="127.0.0.1:0", **listen)))
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o701, 0o775])
-def test_the_directory_of_an_envoy_s_socket_is_nobody_else_s(tmp_path, mode):
-    """Whoever reaches it could say who anybody is."""
+@pytest.mark.parametrize("mode", [0o777, 0o701, 0o775, 0o755])
+def test_the_directory_of_a_socket_is_nobody_else_s(tmp_path, mode):
+    """Whoever reaches it could say who anybody is, or answer in the guard's place."""
     directory = tmp_path / "run"
     directory.mkdir()
     directory.chmod(mode)
-    place = f"unix:{directory / 'decide.sock'}"
-    settings = load_settings(
-        None, admin="127.0.0.1:0", listen=[place], server=["mail=http://127.0.0.1:1"]
-    )
-
-    with pytest.raises(GuardError, match="chmod 770"):
-        open_sockets(settings)
+    place, admin = directory / "decide.sock", "127.0.0.1:0"
+    envoy = {"listen": [f"unix:{place}"], "server": ["mail=http://127.0.0.1:1"]}
+    own, words = ({"decisions": place}, "open to others") if mode == 0o755 else (envoy, "chmod 770")
+    with pytest.raises(GuardError, match=words):
+        open_sockets(load_settings(None, admin=admin, **own))

@@ -1,6 +1,5 @@
 """Messages between agents are sends to where they go; what comes back is a result."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,8 @@ import pytest
 from guard.core.errors import MessageError
 from guard.protocols.a2a import MESSAGE, PUSH, TASK
 from guard.protocols.base import discover_protocols
-from guard.protocols.http.message import HttpRequest
+from tests import roads
+from tests.roads import http_request
 
 PROTOCOLS = discover_protocols()
 A2A = next(p for p in PROTOCOLS if p.name == "a2a")
@@ -17,14 +17,13 @@ TEXT = {"message": {"messageId": "1", "role": "user", "parts": [{"kind": "text",
 
 def request(document, *headers):
     """Return a POST of JSON."""
-    lines = headers or (("content-type", "application/json"),)
-    body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return HttpRequest("POST", "https", "agents.test:443", "/a2a", lines, body, "l", "c")
+    sent = http_request(document, scheme="https", host="agents.test:443", target="/a2a")
+    return replace(sent, headers=headers or sent.headers)
 
 
 def rpc(method, params=TEXT, **members):
     """Return a JSON-RPC request."""
-    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **members}
+    return {**roads.rpc(method, params), **members}
 
 
 def claimants(sent):

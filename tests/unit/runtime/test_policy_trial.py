@@ -13,7 +13,7 @@ from guard.provenance.seal import Seal
 from guard.runtime.policy_trial import LOST_SECONDS, TrialWatch
 from guard.store.trials import RUNNING, TrialRecord, TrialStore
 from tests.guards import KEY, Lines, guard_on
-from tests.unit.pipeline.test_trial import BASE, LOOSE, NOW, STRICT, call
+from tests.unit.pipeline.test_trial import BASE, NOW, STRICT, call
 
 
 @pytest.fixture
@@ -76,37 +76,18 @@ async def test_a_trial_goes_from_shadow_to_all_and_is_stopped(rig):
     assert acts(rig) == ["begun", "begun", "stopped"]
 
 
-async def test_it_steps_back_where_blocks_jump(rig):
-    """Nobody has to look: the worker ends the trial for everybody, and says why."""
-    rig.guard.swap_policy(_policy(rig, LOOSE))
-    await rig.put(base=rig.guard.policy.digest, share=1.0)
-    blocked = [(await call(rig.guard, n)).action.label for n in range(4)]
-    await rig.watch.look()
-    record, _ = await rig.trials.read()
-
-    assert blocked == ["block"] * 4
-    assert (record.state, record.why) == ("stepped_back", "asks or blocks jumped: 4 of 4 calls")
-    assert (await call(rig.guard, 9)).action.label == "allow"
-
-
-async def test_counts_of_all_workers_step_back_together(rig, store):
-    """What another worker has counted ends the trial here as well."""
-    await rig.put(share=1.0)
-    other = {("candidate", "allow", "block"): 5, ("candidate", "allow", "allow"): 5}
+@pytest.mark.parametrize(("share", "state"), [(1.0, "stepped_back"), (0.0, RUNNING)])
+async def test_counts_of_all_workers_step_back_together(rig, share, state):
+    """What another worker has counted ends the trial here; what is only looked at harms nobody."""
+    await rig.put(share=share)
+    side = "candidate" if share else "base"
+    other = {(side, "allow", "block"): 5, (side, "allow", "allow"): 5}
     await rig.trials.add("t1", other)
     await rig.watch.look()
-    assert await _state(rig) == "stepped_back"
-    assert rig.guard.trial is None
-
-
-async def test_in_shadow_mode_nothing_steps_back(rig):
-    """What is only looked at harms nobody; its counts are kept for the page."""
-    await rig.put()
-    for number in range(5):
-        await call(rig.guard, number)
-    await rig.watch.look()
-    assert await _state(rig) == RUNNING
-    assert (await rig.trials.totals("t1")) == {("base", "ask", "block"): 5}
+    record, _ = await rig.trials.read()
+    why = "asks or blocks jumped: 5 of 10 calls" if share else ""
+    assert (record.state, record.why) == (state, why)
+    assert (rig.guard.trial is None) is (state != RUNNING)
 
 
 def _policy(rig, text):
@@ -145,11 +126,13 @@ async def test_a_candidate_that_cannot_be_tried_here_is_refused(rig, text):
     assert acts(rig) == ["refused"]
 
 
-async def test_a_record_that_somebody_forged_or_altered_begins_nothing(rig, store):
-    """Who can write to Redis and has no key cannot put a policy in force."""
-    forger = TrialStore(store, Seal(bytes(32)))
-    await forger.write(replace(rig.record, share=1.0), b"")
-    with pytest.raises(GuardError, match="altered"):
+@pytest.mark.parametrize("why", ["altered", "full"])
+async def test_a_record_that_is_forged_or_cannot_be_recorded_begins_nothing(rig, store, why):
+    """Who can write to Redis and has no key cannot put a policy in force; audit first."""
+    key = bytes(32) if why == "altered" else KEY
+    rig.audit.error = GuardError("the disk is full") if why == "full" else None
+    await TrialStore(store, Seal(key)).write(replace(rig.record, share=1.0), b"")
+    with pytest.raises(GuardError, match=why):
         await rig.watch.look()
     assert rig.guard.trial is None
 
@@ -165,12 +148,4 @@ async def test_without_its_record_a_candidate_decides_for_seconds_only(rig, stor
     rig.at += LOST_SECONDS + 1
     with pytest.raises(GuardError):
         await rig.watch.look()
-    assert rig.guard.trial is None
-
-
-async def test_a_trial_that_cannot_be_recorded_does_not_begin(rig):
-    """Audit first."""
-    rig.audit.error = GuardError("the disk is full")
-    with pytest.raises(GuardError, match="full"):
-        await rig.put(share=1.0)
     assert rig.guard.trial is None

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -50,19 +51,16 @@ class Place:
         self.started.append(Process(launch))
         return self.started[-1]
 
+    def started_worker(self):
+        """Have a worker started, and return it."""
+        self.slot.tend()
+        return self.started[-1]
+
 
 @pytest.fixture
 def place(tmp_path):
     """Make places in a directory of the test's own."""
-    return lambda **options: Place(tmp_path, **options)
-
-
-def up(place):
-    """Have the place's newest worker come up, and return it."""
-    place.slot.tend()
-    place.started[-1].pulse.beat()
-    place.slot.tend()
-    return place.started[-1]
+    return partial(Place, tmp_path)
 
 
 @pytest.fixture
@@ -71,19 +69,24 @@ def one(place):
     return place()
 
 
+def up(place):
+    """Have the place's newest worker come up, and return it."""
+    worker = place.started_worker()
+    worker.pulse.beat()
+    place.slot.tend()
+    return worker
+
+
 def test_a_hang_up_before_the_first_heartbeat_reaches_the_worker_after_it(one):
     """A worker that has no handler yet would end of it; an operator's reload is not lost."""
-    one.slot.tend()
-
+    worker = one.started_worker()
     one.slot.hang_up()
     one.slot.tend()
-    before = list(one.started[0].received)
-    one.started[0].pulse.beat()
-    one.slot.tend()
-    one.slot.tend()
-
-    assert before == []
-    assert one.started[0].received == [signal.SIGHUP]
+    assert worker.received == []
+    worker.pulse.beat()
+    for _ in range(2):
+        one.slot.tend()
+    assert worker.received == [signal.SIGHUP]
 
 
 def test_a_worker_ends_only_once_its_successor_serves(one):
@@ -92,17 +95,14 @@ def test_a_worker_ends_only_once_its_successor_serves(one):
 
     one.slot.begin_replacement()
     one.slot.tend()
-    before = list(first.received)
+    assert first.received == []
     one.started[1].pulse.beat()
     one.slot.tend()
-
-    assert before == []
     assert first.received == [signal.SIGTERM]
     assert one.slot.replacement is Replacement.GOING_ON
     first.returncode = 0
     one.slot.tend()
     assert one.slot.replacement is Replacement.DONE
-    assert one.slot.current is not None
     assert one.slot.current.process is one.started[1]
     assert one.died == []
 
@@ -134,35 +134,20 @@ def test_a_worker_that_dies_is_started_again_under_its_name(one):
     assert [line["exit_code"] for line in one.died] == [-signal.SIGKILL]
 
 
-@pytest.mark.parametrize(("alone", "failed"), [(True, 0), (False, None)])
-def test_a_guard_ends_with_its_only_worker(place, alone, failed):
-    """Of several, one that ends by itself is started again."""
+@pytest.mark.parametrize(
+    ("alone", "comes_up", "code", "failed"),
+    [(True, True, 0, 0), (False, True, 0, None), (False, False, 3, 3)],
+)
+def test_a_guard_ends_with_its_only_worker(place, alone, comes_up, code, failed):
+    """Of several, one is started again; a first one that never came up ends the start."""
     one = place(alone=alone)
-    up(one).returncode = 0
+    worker = up(one) if comes_up else one.started_worker()
+    worker.returncode = code
 
     one.slot.tend()
 
     assert one.slot.failed == failed
-    assert len(one.died) == (0 if alone else 1)
-
-
-def test_a_first_worker_that_never_came_up_ends_the_start(place):
-    """It cannot use what it was given; another would not either."""
-    one = place(alone=False)
-    one.slot.tend()
-    one.started[0].returncode = 3
-
-    one.slot.tend()
-
-    assert one.slot.failed == 3
-
-
-def test_a_worker_without_a_heartbeat_is_killed(place):
-    """Code that loops cannot be timed out from inside."""
-    one = place(heartbeat=-1.0)
-    up(one)
-
-    assert one.started[0].returncode == -signal.SIGKILL
+    assert len(one.died) == (failed is None)
 
 
 @pytest.mark.parametrize(("seconds", "kills"), [(29, False), (61, True)])

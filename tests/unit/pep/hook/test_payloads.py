@@ -115,21 +115,27 @@ def test_only_a_typed_prompt_is_a_prompt(source, kind):
     assert read_hook(Client.CLAUDE_CODE, told, "/").kind is kind
 
 
-@pytest.mark.parametrize("mode", ["bypassPermissions", "dontAsk", "auto", "another"])
-def test_a_mode_without_a_dialog_has_none(mode):
-    """A question that nobody sees is a refusal."""
-    assert read_hook(Client.CLAUDE_CODE, CLAUDE, "/").has_dialog
-    assert not read_hook(Client.CLAUDE_CODE, {**CLAUDE, "permission_mode": mode}, "/").has_dialog
-    assert not read_hook(Client.CODEX, CLAUDE, "/").has_dialog
+TOOL = {**CURSOR, "hook_event_name": "preToolUse", "tool_use_id": "u", "tool_input": {}}
 
 
-def test_cursor_is_asked_in_the_events_that_ask():
-    """The event before every tool passes shell and MCP on to their own events, once."""
-    tool = {**CURSOR, "hook_event_name": "preToolUse", "tool_use_id": "u", "tool_input": {}}
-
-    assert read_hook(Client.CURSOR, CURSOR, "/").has_dialog
-    assert read_hook(Client.CURSOR, {**tool, "tool_name": "Shell"}, "/").kind is Kind.OTHER
-    assert not read_hook(Client.CURSOR, {**tool, "tool_name": "Write"}, "/").has_dialog
+@pytest.mark.parametrize(
+    ("client", "told", "has_dialog"),
+    [
+        (Client.CLAUDE_CODE, CLAUDE, True),
+        *(
+            (Client.CLAUDE_CODE, {**CLAUDE, "permission_mode": mode}, False)
+            for mode in ("bypassPermissions", "dontAsk", "auto", "another")
+        ),
+        (Client.CODEX, CLAUDE, False),
+        (Client.CURSOR, CURSOR, True),
+        (Client.CURSOR, {**TOOL, "tool_name": "Write"}, False),
+    ],
+)
+def test_a_mode_or_an_event_without_a_dialog_has_none(client, told, has_dialog):
+    """A question that nobody sees is a refusal; shell and MCP have events of their own."""
+    assert read_hook(client, told, "/").has_dialog is has_dialog
+    shell = read_hook(Client.CURSOR, {**TOOL, "tool_name": "Shell"}, "/")
+    assert shell.kind is Kind.OTHER
 
 
 def test_a_result_of_cursor_belongs_to_its_call():
@@ -151,26 +157,29 @@ def test_an_unreadable_payload_is_refused(change):
         read_hook(Client.CLAUDE_CODE, {**CLAUDE, **change}, "/")
 
 
-def test_each_client_gets_an_answer_that_it_obeys():
-    """Codex ignores `ask`, and `allow` without new arguments; both would let the call run."""
-    redacted = Decision("redact", "Redacted.", arguments={"command": "ls -"})
-    for decision in (ASK, Decision("block", "no", "no"), redacted, Decision("allow")):
-        claude = answer_to_call(read_hook(Client.CLAUDE_CODE, CLAUDE, "/"), decision)
-        cursor = answer_to_call(read_hook(Client.CURSOR, CURSOR, "/"), decision)
-        if decision.verdict == "allow":
-            assert claude == cursor == {}
-            continue
-        specific = claude["hookSpecificOutput"]
-        assert isinstance(specific, dict)
-        assert specific["permissionDecision"] == ("deny" if decision.verdict == "block" else "ask")
-        assert specific["permissionDecisionReason"]
-        assert cursor["permission"] == ("ask" if decision.verdict == "ask" else "deny")
-    codex = read_hook(Client.CODEX, CLAUDE, "/")
-    for decision, answer in ((Decision("block", "no", "no"), "deny"), (redacted, "allow")):
-        specific = answer_to_call(codex, decision)["hookSpecificOutput"]
-        assert isinstance(specific, dict)
-        assert specific["permissionDecision"] == answer
-        assert ("updatedInput" in specific) is (answer == "allow")
+REDACTED = Decision("redact", "Redacted.", arguments={"command": "ls -"})
+
+
+@pytest.mark.parametrize(
+    ("decision", "claude", "codex", "cursor"),
+    [
+        (ASK, "ask", "ask", "ask"),
+        (Decision("block", "no", "no"), "deny", "deny", "deny"),
+        (REDACTED, "ask", "allow", "deny"),
+        (Decision("allow"), None, None, None),
+    ],
+    ids=["ask", "block", "redact", "allow"],
+)
+def test_each_client_gets_an_answer_that_it_obeys(decision, claude, codex, cursor):
+    """Codex ignores `allow` without new arguments; `ask` it never gets, as it has no dialog."""
+    told = answer_to_call(read_hook(Client.CURSOR, CURSOR, "/"), decision)
+    assert told.get("permission") == cursor
+    for client, expected in ((Client.CLAUDE_CODE, claude), (Client.CODEX, codex)):
+        found = answer_to_call(read_hook(client, CLAUDE, "/"), decision)
+        specific = found.get("hookSpecificOutput", {})
+        assert specific.get("permissionDecision") == expected
+        assert bool(specific.get("permissionDecisionReason")) is (expected is not None)
+        assert expected != "allow" or "updatedInput" in specific
 
 
 def test_a_withheld_result_is_replaced():
@@ -199,17 +208,15 @@ def test_redacted_arguments_keep_the_paths_of_the_client(project):
 def test_hooks_are_written_once_beside_those_of_others(client):
     """Every event of a call, a result and a prompt has one hook of the guard."""
     event = FILES[client].events[1]
-    others = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
-    once = with_hooks(client, json.dumps(others).encode(), hook_command(["x"]))
-    twice = with_hooks(client, once, hook_command(["y"]))
-    document = json.loads(twice)
+    document = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
+    for name in ("x", "y"):
+        text = json.dumps(document).encode()
+        document = json.loads(with_hooks(client, text, hook_command([name])))
 
-    assert document["a"] == 1
+    assert (document["a"], document["hooks"]["Stop"]) == (1, [])
     assert document["hooks"][event][0] == {"command": "theirs"}
-    assert document["hooks"]["Stop"] == []
     for name in FILES[client].events:
         assert json.dumps(document["hooks"][name]).count(SIGN) == 1
-    assert with_hooks(client, b"", hook_command(["x"]))
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"hooks": []}', b'{"hooks": {"PreToolUse": 1}}'])

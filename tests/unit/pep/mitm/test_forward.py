@@ -1,6 +1,7 @@
 """Hooks of forward listeners where something on their way fails: closed, never open."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 from mitmproxy.connection import Client, Server
@@ -15,6 +16,7 @@ from guard.pep.mitm import forward
 from guard.pep.mitm.forward import NOT_CONNECTED, ForwardAddon
 from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpReply
+from tests.guards import Counts
 
 
 class Enforcement:
@@ -38,23 +40,12 @@ class Enforcement:
         return "d1"
 
 
-class Metrics:
-    """Remembers the stages of errors."""
-
-    def __init__(self):
-        self.stages = []
-
-    def count(self, metric, stage):
-        assert metric is ERRORS
-        self.stages.append(stage)
-
-
 LIMITS = EgressLimits()
 
 
 def addon(limits=LIMITS):
     """Return the addon; its limits may be a callable."""
-    return ForwardAddon(Enforcement(), Metrics(), limits if callable(limits) else lambda: limits)
+    return ForwardAddon(Enforcement(), Counts(), limits if callable(limits) else lambda: limits)
 
 
 def client(mode="regular"):
@@ -124,38 +115,29 @@ async def test_a_name_for_a_further_proxy_is_looked_up_once_and_checked(monkeypa
     await one.check_name(client(), "files.example", 443)
 
 
-async def test_one_bad_address_among_good_ones_is_enough(monkeypatch):
-    """A zone that mixes answers must not choose which of them is tried."""
-    resolving(monkeypatch, ["93.184.216.34", "169.254.169.254"])
-    one, data = addon(), connecting("files.example")
-    await one.server_connect(data)
-
-    assert "metadata" in data.server.error
-    assert one._enforcement.requests.codes == ["private_address"]
-    place = one._enforcement.requests.places[0]
-    assert (place.server, place.host) == ("127.0.0.1:8080", "files.example:443")
-    [(_, decision)] = one.refused.values()
-    assert decision == "d1"
-
-
-async def test_an_error_of_the_hook_leaves_no_connection(monkeypatch):
+@pytest.mark.parametrize(
+    ("answer", "words", "counted"),
+    [
+        (["93.184.216.34", "169.254.169.254"], "metadata", []),
+        (RuntimeError("boom"), NOT_CONNECTED, [(ERRORS, "hook")]),
+        (asyncio.CancelledError(), NOT_CONNECTED, [(ERRORS, "hook")]),
+    ],
+    ids=["one bad address among good ones", "error", "cancelled"],
+)
+async def test_what_goes_wrong_in_a_hook_leaves_no_connection(monkeypatch, answer, words, counted):
     """mitmproxy logs a hook that raises and connects; so the error is set before."""
-    resolving(monkeypatch, RuntimeError("boom"))
+    resolving(monkeypatch, answer)
     one, data = addon(), connecting("files.example")
-    await one.server_connect(data)
+    is_cancelled = isinstance(answer, asyncio.CancelledError)
+    with pytest.raises(asyncio.CancelledError) if is_cancelled else nullcontext():
+        await one.server_connect(data)
 
-    assert NOT_CONNECTED in data.server.error
-    assert one._metrics.stages == ["hook"]
-
-
-async def test_a_cancelled_hook_leaves_no_connection(monkeypatch):
-    """The refusal is set first, then the cancellation goes on."""
-    resolving(monkeypatch, asyncio.CancelledError())
-    data = connecting("files.example")
-    with pytest.raises(asyncio.CancelledError):
-        await addon().server_connect(data)
-
-    assert NOT_CONNECTED in data.server.error
+    assert words in data.server.error
+    assert one._metrics.counted == counted
+    if words == "metadata":
+        assert one._enforcement.requests.codes == ["private_address"]
+        [place] = one._enforcement.requests.places
+        assert (place.server, place.host) == ("127.0.0.1:8080", "files.example:443")
 
 
 @pytest.mark.parametrize(

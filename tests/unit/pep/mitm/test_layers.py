@@ -1,6 +1,7 @@
 """The watchdog closes idle clients, and never one that waits for an answer."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -37,34 +38,22 @@ def slept(monkeypatch):
     return sleeps
 
 
-async def test_an_idle_client_is_closed_after_the_time_out(slept):
-    """A keep-alive connection nobody uses does not stay for ever."""
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_an_idle_client_is_closed_unless_it_waits_for_an_answer(slept, monkeypatch, awaited):
+    """A stream may be quiet for longer than the time-out, until nothing is awaited any more."""
     handler = Handler()
     watchdog = layers.PatientWatchdog(600, handler.on_timeout)
     watchdog.last_activity = 1000.0
-
-    await watchdog.watch()
-
-    assert handler.closed.is_set()
-    assert slept == [600]
-
-
-async def test_a_client_that_waits_for_an_answer_is_not_idle(slept):
-    """A stream may be quiet for longer than the time-out; it is closed once nothing is awaited."""
-    handler = Handler()
-    watchdog = layers.PatientWatchdog(600, handler.on_timeout)
-    watchdog.last_activity = 1000.0
-    layers.AWAITED["c1"] += 1
-    try:
-        watching = asyncio.ensure_future(watchdog.watch())
-        while len(slept) < 5:
-            await asyncio.tasks.sleep(0)
-        assert not handler.closed.is_set()
-    finally:
-        del layers.AWAITED["c1"]
+    monkeypatch.setattr(layers, "AWAITED", Counter(c1=awaited))
+    watching = asyncio.ensure_future(watchdog.watch())
+    while awaited and len(slept) < 5:
+        await asyncio.tasks.sleep(0)
+    assert not handler.closed.is_set()
+    layers.AWAITED.clear()
     await watching
 
     assert handler.closed.is_set()
+    assert awaited or slept == [600]
 
 
 def test_mitmproxy_starts_the_guard_s_watchdog_after_install():

@@ -55,30 +55,29 @@ async def asked(decisions, *frames):
     return [frame_of(await decisions.ask("request", frame.encode())) for frame in frames]
 
 
-async def test_each_question_gets_its_own_answer(place):
-    """In whatever order they are asked."""
-    async with told_by(place, lambda said: [own(said)]) as decisions:
-        assert await asked(decisions, "a", "b", "c") == ["a", "b", "c"]
+def twice(said):
+    """Answer the first question twice."""
+    return [own(said)] * (2 if said.get("frame") == "a" else 1)
 
 
-async def test_an_answer_that_comes_twice_is_nobody_else_s(place):
-    """The connection ends with it; on the next one, the next question is answered."""
-    doubled = {"a"}
-    async with told_by(
-        place, lambda said: [own(said)] * (2 if said.get("frame") in doubled else 1)
-    ) as decisions:
-        assert await asked(decisions, "a", "b", "c") == ["a", None, "c"]
+def other(number):
+    """Return what answers another question than was asked."""
+    return lambda said: [own(said) if said["op"] == "hello" else {**own(said), "n": number}]
 
 
-@pytest.mark.parametrize("number", [-1, None, "1"])
-async def test_an_answer_to_another_question_is_none(place, number):
-    """Nor is one that says of none what it answers."""
-
-    def other(said):
-        return [own(said) if said["op"] == "hello" else {**own(said), "n": number}]
-
-    async with told_by(place, other) as decisions:
-        assert await asked(decisions, "a", "b") == [None, None]
+@pytest.mark.parametrize(
+    ("answer", "heard"),
+    [
+        (lambda said: [own(said)], ["a", "b", "c"]),
+        (twice, ["a", None, "c"]),
+        *((other(number), [None, None, None]) for number in (-1, None, "1")),
+    ],
+    ids=["one", "twice", "another", "none", "text"],
+)
+async def test_each_question_gets_its_own_answer(place, answer, heard):
+    """One that comes twice is nobody else's; the connection ends with it."""
+    async with told_by(place, answer) as decisions:
+        assert await asked(decisions, "a", "b", "c") == heard
 
 
 async def test_an_answer_to_a_question_that_was_given_up_is_not_the_next_one_s(

@@ -1,8 +1,6 @@
 """JSON that two readers could read differently is refused."""
 
-import contextlib
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -32,35 +30,14 @@ def test_what_json_writes_is_read_back(value):
     assert parse_json(json.dumps(value).encode()) == value
 
 
-AROUND = st.text(" \t\n\r\x0c\xa0]x", max_size=3)
-
-
-@given(JSON, AROUND, AROUND)
-def test_only_white_space_stands_around_a_document(value, before, after):
-    """What else does is refused, at the place that Python's own decoder names."""
-    text = before + json.dumps(value) + after
-    try:
-        expected = json.loads(text)
-    except json.JSONDecodeError as error:
-        with pytest.raises(MessageError, match=re.escape(f"{error.msg} at {error.pos}")):
-            parse_json(text.encode())
-    else:
-        assert parse_json(text.encode()) == expected
-
-
-@given(st.binary())
-def test_any_bytes_give_a_value_or_a_message_error(body):
-    """Nothing else is ever raised."""
-    with contextlib.suppress(MessageError):
-        parse_json(body)
-
-
 @pytest.mark.parametrize(
     "body",
     [
         b'{"a": 1, "a": 1}',
         b'{"x": {"a": 1, "\\u0061": 2}}',
         b'["\\ud800"]',
+        b'["\\uDBFFa"]',
+        b'["\\udc00\\ud800"]',
         b'{"\\udc00": 1}',
         b"[1e999]",
         b"[-1e999]",
@@ -80,23 +57,6 @@ def test_ambiguous_json_is_refused(body):
         parse_json(body)
 
 
-@given(
-    st.lists(st.characters() | st.characters(categories=["Cs"]), max_size=6), st.sampled_from("xX")
-)
-def test_a_text_is_refused_exactly_where_half_a_character_stands_in_it(letters, digits):
-    """However its number is written, and whatever stands around it."""
-    written = [f"\\u{ord(one):04{digits}}" if ord(one) < 1 << 16 else one for one in letters]
-    body = f'["{"".join(written)}"]'
-    value = json.loads(body)
-    try:
-        value[0].encode()
-    except UnicodeEncodeError:
-        with pytest.raises(MessageError):
-            parse_json(body.encode())
-    else:
-        assert parse_json(body.encode()) == value
-
-
 BIG = '\\n"}{[]\\\\' * 500
 MESSAGES = [
     {"method": "tools/call", "params": {"a": BIG, "id": 5, "list": [1, {"id": 9}]}, "id": 7},
@@ -106,38 +66,36 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("size", [1, 2, 7, 4096, 1 << 20])
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_outline_has_the_id_and_method_of_a_body_that_goes_by(message, size, indent):
-    """In whatever pieces it comes, before the parameters or behind them."""
-    body = json.dumps(message, indent=indent).encode()
+def outlined(body, size):
+    """Return the outline of a body that comes in pieces."""
     outline = RequestOutline()
     for begin in range(0, len(body), size):
         outline.feed(body[begin : begin + size])
+    return outline
+
+
+@pytest.mark.parametrize("message", [*MESSAGES, [MESSAGES[0]]])
+@pytest.mark.parametrize("size", [1, 2, 7, 4096, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_outline_has_the_id_and_method_of_a_body_that_goes_by(message, size, indent):
+    """In whatever pieces it comes, before the parameters or behind them; a batch names nothing."""
+    body = json.dumps(message, indent=indent).encode()
+    outline = outlined(body, size)
 
     assert outline.size == len(body)
-    assert asked_for(json.loads(outline.text())) == asked_for(message)
-
-
-def test_an_outline_of_a_batch_names_nothing():
-    """Its requests are refused together, by no id."""
-    outline = RequestOutline()
-    outline.feed(json.dumps([{"id": 1, "method": "a", "params": {"x": BIG}}]).encode())
-
-    assert outline.text() == b""
+    if isinstance(message, list):
+        assert outline.text() == b""
+    else:
+        assert asked_for(json.loads(outline.text())) == asked_for(message)
 
 
 @given(st.binary(max_size=300), st.integers(1, 20))
 def test_an_outline_of_anything_is_small_and_the_same_in_any_pieces(body, size):
     """Broken bodies too: nobody is promised more than an answer."""
-    whole, pieces = RequestOutline(), RequestOutline()
-    whole.feed(body)
-    for begin in range(0, len(body), size):
-        pieces.feed(body[begin : begin + size])
+    text = outlined(body, size).text()
 
-    assert whole.text() == pieces.text()
-    assert len(whole.text()) < 1000
+    assert text == outlined(body, len(body) + 1).text()
+    assert len(text) < 1000
 
 
 @pytest.mark.parametrize("module", [a2a, json_messages, mcp], ids=str)

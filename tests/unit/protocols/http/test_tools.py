@@ -1,16 +1,11 @@
 """Plain HTTP requests as tools: method and URL template to a tool, and its arguments."""
 
 import json
-import string
 from types import SimpleNamespace
-from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
-from guard.protocols.base import ProtocolResources, discover_protocols
 from guard.protocols.http.message import HttpRequest
 from guard.protocols.http.tools import (
     HttpTool,
@@ -149,21 +144,6 @@ def test_what_can_be_read_in_two_ways_is_refused(asked, code):
     assert json.loads(PROTOCOL.unreadable(caught.value, "id").body)["guard"]["code"] == code
 
 
-def test_a_request_that_two_protocols_claim_is_claimed_by_both():
-    """An MCP header on a tool's URL frees nothing: two claimants are a refusal."""
-    asked = request("GET", "/v1/notes?secret=1", b"", "", mcp_session_id="s")
-
-    class Policy:
-        http_tools = TABLE
-
-    protocols = discover_protocols(ProtocolResources(policy=Policy))
-
-    assert {p.name for p in protocols if p.matches(asked) and not p.is_fallback} == {
-        "mcp",
-        "http_tools",
-    }
-
-
 def tool(url, *methods, name="t"):
     """Return a tool at a URL."""
     return HttpTool(name, frozenset(methods or {"GET"}), UrlTemplate.parse(url))
@@ -276,12 +256,3 @@ def test_a_template_that_says_less_is_refused(url):
     """A variable host would let the agent choose where the data goes."""
     with pytest.raises(ValueError, match="`"):
         UrlTemplate.parse(url)
-
-
-@given(st.lists(st.text(string.ascii_letters + "äß@ ,+", min_size=1), min_size=1, max_size=4))
-@settings(max_examples=60)
-def test_what_a_client_quotes_is_read_back(texts):
-    """Property: segments survive one quoting and one reading."""
-    path = "".join("/" + quote(text, safe="") for text in texts)
-
-    assert read_path(path) == tuple(texts)

@@ -1,31 +1,17 @@
 """What the role ``user`` names in requests to models, in every provider's format."""
 
-import json
-
 import pytest
 
-from guard.protocols.base import discover_protocols
-from guard.protocols.http.message import HttpRequest
 from guard.protocols.llm.apis import LOOKED_UP, claimed_values
+from tests.unit.protocols.llm.test_kinds import read
 
 TO = "carol@partner.test"
 SAY = f"Please mail the report to {TO}, thanks"
-PATHS = {
-    "openai_chat": "/v1/chat/completions",
-    "openai_responses": "/v1/responses",
-    "anthropic_messages": "/v1/messages",
-    "gemini": "/v1beta/models/m:generateContent",
-}
-PROTOCOLS = {protocol.name: protocol for protocol in discover_protocols()}
 
 
 def claimed(name, body):
     """Return what a request claims."""
-    headers = (("content-type", "application/json"),)
-    request = HttpRequest(
-        "POST", "https", "model.test", PATHS[name], headers, json.dumps(body).encode(), "l", "c"
-    )
-    return PROTOCOLS[name].parse(request).user_role_claims
+    return read(name, body).user_role_claims
 
 
 def chat(*turns):

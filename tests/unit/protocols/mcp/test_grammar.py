@@ -1,30 +1,25 @@
 """What a protocol message may say without being judged: its grammar, and nothing besides."""
 
-import json
-
 import pytest
 
 from guard.protocols.base import ProtocolResources
-from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.grammar import is_id, is_name
 from guard.protocols.mcp.mcp import MESSAGE, McpProtocol
+from tests.roads import http_request, rpc
 
 SECRET = "Xk29fLq0Zr7TbW1mPq83"
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "2.1.30"}
 
 
-def post(document, target="/mcp", server="127.0.0.1:80"):
+def post(document, target="/mcp"):
     """Return a POST of a JSON document."""
-    headers = (("content-type", "application/json"),)
-    body = json.dumps(document).encode()
-    return HttpRequest("POST", "http", "tools.test:80", target, headers, body, server, "c")
+    return http_request(document, target=target, server="127.0.0.1:80")
 
 
-def said(method, params, identifier=1):
+def said(method, params):
     """Return what of a message is judged besides its calls."""
-    document = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
-    message = McpProtocol().parse(post(document))
+    message = McpProtocol().parse(post(rpc(method, params)))
     parts = [*message.side_content, *(echo.call for echo in message.echoes)]
     assert {part.tool for part in parts} <= {MESSAGE}
     return [dict(part.arguments) for part in parts]

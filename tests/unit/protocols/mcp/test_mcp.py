@@ -2,25 +2,24 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from guard.core.errors import MessageError
 from guard.core.policy import Action, Mode, Reason, Verdict
-from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.mcp import McpProtocol, endpoint_path, mirrored
 from guard.protocols.refusals import Refusal
+from tests.roads import JSON, SSE, http_request
 
 MCP = McpProtocol()
-JSON_TYPE = (("content-type", "application/json"),)
+JSON_TYPE = (JSON,)
 
 
-def post(document, headers=JSON_TYPE):
+def post(document, headers=JSON_TYPE, **more):
     """Return a POST of a document."""
-    body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return HttpRequest("POST", "http", "tools:80", "/mcp", headers, body, "s", "c")
+    request = http_request(document, **more)
+    return replace(request, headers=headers)
 
 
 def rpc(method, ident=1, **params):
@@ -35,20 +34,22 @@ def refusal(action=Action.BLOCK):
     return Refusal("d1", Verdict(action, Mode.ENFORCE, (reason,), "digest"))
 
 
-def test_a_tool_call_is_read_with_its_typed_id():
+@pytest.mark.parametrize(
+    ("sent", "tool", "arguments", "correlation"),
+    [
+        (rpc("tools/call", 1, name="t", arguments={"a": 1}), "t", {"a": 1}, "i:1"),
+        (rpc("tools/call", "1", name="t"), "t", {}, "s:1"),
+        # A resource URI is an argument like any other.
+        (rpc("resources/read", uri="x:y", _meta={}), "resources/read", {"uri": "x:y"}, "i:1"),
+        # Answers to the server's questions and its opaque state are no arguments of the tool.
+        (rpc("tools/call", name="t", inputResponses={}, requestState="x"), "t", {}, "i:1"),
+    ],
+)
+def test_a_tool_call_is_read_with_its_typed_id(sent, tool, arguments, correlation):
     """The ids 1 and "1" are different requests."""
-    number = MCP.parse(post(rpc("tools/call", 1, name="t", arguments={"a": 1}))).calls[0]
-    string = MCP.parse(post(rpc("tools/call", "1", name="t"))).calls[0]
+    call = MCP.parse(post(sent)).calls[0]
 
-    assert (number.tool, number.arguments, number.correlation) == ("t", {"a": 1}, "i:1")
-    assert (string.arguments, string.correlation) == ({}, "s:1")
-
-
-def test_resources_and_prompts_are_judged_as_calls():
-    """A resource URI is an argument like any other."""
-    call = MCP.parse(post(rpc("resources/read", uri="https://evil.test/?d=1", _meta={}))).calls[0]
-
-    assert (call.tool, call.arguments) == ("resources/read", {"uri": "https://evil.test/?d=1"})
+    assert (call.tool, call.arguments, call.correlation) == (tool, arguments, correlation)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,29 @@ def test_whatever_looks_like_json_rpc_is_claimed(body):
     assert MCP.matches(post(body, headers=()))
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        rpc("ping") | {"jsonrpc": "1.0"},
+        rpc("ping") | {"more": 1},
+        rpc("ping") | {"Method": "ping"},
+        rpc("ping") | {"id": True},
+        rpc("ping") | {"id": None},
+        rpc("ping") | {"method": 7},
+        rpc("ping") | {"params": []},
+        rpc("ping") | {"result": {}},
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "2.0", "result": {}},
+        [7],
+    ],
+    ids=str,
+)
+def test_what_is_no_message_is_refused(document):
+    """Another server could take it for one."""
+    with pytest.raises(MessageError):
+        MCP.parse(post(document))
+
+
 def test_a_session_id_in_meta_is_found_unless_messages_disagree():
     """A batch that names two sessions names none."""
     one = rpc("tools/call", 1, name="t", _meta={"session_id": "a"})
@@ -73,18 +97,6 @@ def test_a_session_id_in_meta_is_found_unless_messages_disagree():
 
     assert MCP.parse(post(one)).session_id == "a"
     assert MCP.parse(post([one, two])).session_id is None
-
-
-def test_an_approval_is_asked_for_in_words_and_in_structure():
-    """An ask is a refusal that says how to go on."""
-    message = MCP.parse(post(rpc("tools/call", 7, name="t")))
-
-    reply = json.loads(MCP.refuse(message, [refusal(Action.ASK)]).body)
-
-    guard = reply["result"]["_meta"]["guard"]
-    assert (reply["id"], reply["result"]["isError"]) == (7, True)
-    assert (guard["code"], guard["decision_id"]) == ("approval_required", "d1")
-    assert "d1" in reply["result"]["content"][0]["text"]
 
 
 def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is():
@@ -97,7 +109,7 @@ def test_every_request_of_a_refused_batch_is_answered_and_no_notification_is():
     ]
     message = MCP.parse(post(batch))
 
-    reply = json.loads(MCP.refuse(message, [refusal(), refusal()]).body)
+    reply = json.loads(MCP.refuse(message, [refusal(), refusal(Action.ASK)]).body)
 
     assert [item["id"] for item in reply] == [1, 2, 3]
     assert ["error" in item for item in reply] == [True, False, True]
@@ -121,33 +133,6 @@ def test_results_are_found_by_id_and_requests_of_the_server_are_not_results():
         ("s:1", True),
         ("?:true", False),  # No request has it, so it is withheld.
     ]
-
-
-@given(st.binary(max_size=200) | st.text().map(str.encode))
-def test_any_body_is_read_or_refused(body):
-    """Nothing but a message or a MessageError comes out of the parser."""
-    try:
-        message = MCP.parse(post(body))
-    except MessageError:
-        return
-    assert message.calls == () or message.calls[0].tool
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "Method"]),
-        st.sampled_from(
-            ["2.0", 1, "tools/call", {"name": "t"}, {"name": ""}, None, [], {"name": "t", "x": 1}]
-        ),
-    )
-)
-def test_any_combination_of_members_is_read_or_refused(document):
-    """A tool call is seen whenever the document has the method of one."""
-    try:
-        message = MCP.parse(post(document))
-    except MessageError:
-        return
-    assert bool(message.calls) == (document.get("method") == "tools/call")
 
 
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
@@ -217,14 +202,6 @@ def test_headers_that_cannot_agree_are_refused(request_):
         MCP.parse(request_)
 
 
-def test_a_call_that_goes_on_after_input_is_the_same_call():
-    """Answers to the server's questions and its opaque state are no arguments of the tool."""
-    call = MCP.parse(modern(inputResponses={"q": {"action": "accept"}}, requestState="x")).calls[0]
-
-    assert "requestState" not in call.arguments
-    assert call.tool == "t"
-
-
 def test_listening_for_resources_is_judged_and_listening_for_lists_is_not():
     """A resource URI is a destination of the agent's choosing."""
     plain = rpc("subscriptions/listen", notifications={"toolsListChanged": True})
@@ -238,17 +215,14 @@ def test_listening_for_resources_is_judged_and_listening_for_lists_is_not():
 
 def test_http_and_sse_of_the_first_revision_is_mcp():
     """Its stream opens without any header of ours, and its session is in the URL."""
-    headers = (("accept", "text/event-stream"),)
-    opening = HttpRequest("GET", "http", "tools:80", "/sse", headers, b"", "s", "c")
+    opening = http_request(None, SSE, method="GET", target="/sse")
     target = "/messages/?session_id=s7"
-    body = json.dumps(rpc("tools/call", name="t")).encode()
 
     assert MCP.matches(opening)
     assert MCP.parse(opening).calls == ()
-    message = MCP.parse(HttpRequest("POST", "http", "t:80", target, JSON_TYPE, body, "s", "c"))
-    assert message.session_id == "s7"
-    assert MCP.session_of_event("endpoint", "/messages/?session_id=s7") == "s7"
-    assert MCP.session_of_event("message", "/messages/?session_id=s7") is None
+    assert MCP.parse(post(rpc("tools/call", name="t"), target=target)).session_id == "s7"
+    assert MCP.session_of_event("endpoint", target) == "s7"
+    assert MCP.session_of_event("message", target) is None
 
 
 @pytest.mark.parametrize(

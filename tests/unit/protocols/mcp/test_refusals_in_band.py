@@ -5,27 +5,17 @@ import json
 import pytest
 
 from guard.core.errors import MessageError
-from guard.protocols.http.message import HttpRequest
 from guard.protocols.mcp.mcp import HEADER_MISMATCH, McpProtocol
 from guard.protocols.refusals import UNREACHABLE, unanswered
+from tests.roads import http_request, rpc
 
 MCP = McpProtocol()
 ID = "0123456789abcdef"
 
 
-def request(body, target="/mcp"):
+def request(body):
     """Return a POST with a body, which may be broken."""
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return HttpRequest(
-        method="POST",
-        scheme="http",
-        host="tools.example:80",
-        target=target,
-        headers=(("content-type", "application/json"),),
-        body=raw,
-        server="127.0.0.1:9001",
-        connection="c1",
-    )
+    return http_request(body or None, host="tools.example:80", server="127.0.0.1:9001")
 
 
 def refused(body, code="ambiguous_key", status=400):
@@ -35,36 +25,19 @@ def refused(body, code="ambiguous_key", status=400):
 
 def call(identifier=7, method="tools/call"):
     """Return a request."""
-    return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {"name": "x"}}
+    return rpc(method, {"name": "x"}, identifier)
 
 
 def test_a_call_that_cannot_be_read_is_an_error_result_of_that_call():
     """Clients hand it to their model; with another status they wait, or end the session."""
     reply = refused(call("abc"))
     answer = json.loads(reply.body)
-    text = answer["result"]["content"][0]["text"]
 
     assert (reply.status, answer["id"], answer["result"]["isError"]) == (200, "abc", True)
     assert answer["result"]["resultType"] == "complete"
     assert "structuredContent" not in answer["result"]
-    for words in ("ambiguous_key", "What would help: ", "Retry: no", ID):
-        assert words in text
-
-
-def test_another_request_gets_a_json_rpc_error_with_its_id():
-    """Where no result of a tool is expected."""
-    reply = refused(call(3, "no/such"), "unknown_method")
-    answer = json.loads(reply.body)
-
-    assert (reply.status, answer["id"]) == (200, 3)
-    assert ID in answer["error"]["message"]
-
-
-def test_every_request_of_a_batch_is_answered():
-    """Nobody waits."""
-    reply = refused([call(1), {"jsonrpc": "2.0", "method": "notifications/x"}, call(2)])
-
-    assert [one["id"] for one in json.loads(reply.body)] == [1, 2]
+    guard = answer["result"]["_meta"]["guard"]
+    assert (guard["code"], guard["decision_id"]) == ("ambiguous_key", ID)
 
 
 @pytest.mark.parametrize(
@@ -116,24 +89,15 @@ def test_what_is_about_the_connection_keeps_its_status(code, status):
 def test_a_server_that_gave_no_answer_may_have_carried_the_call_out():
     """The model must not take it for undone."""
     reply = MCP.unreadable(unanswered("no answer"), ID, request(call()))
-    text = json.loads(reply.body)["result"]["content"][0]["text"]
 
-    assert "not known" in text
-    assert "Retry: later" in text
+    assert json.loads(reply.body)["result"]["_meta"]["guard"]["request"] == "unknown"
 
 
 def test_open_requests_of_a_stream_that_ended_are_answered_each_in_its_way():
-    """Ids keep their type."""
+    """Ids keep their type; for one that no client takes nobody waits."""
     failure = MessageError(UNREACHABLE, "gone", status=502)
-    told = MCP.lost({"i:1": True, "s:1": False}, failure, ID)
+    told = MCP.lost({"i:1": True, "s:1": False, "?:null": True}, failure, ID)
 
     assert [one["id"] for one in told] == [1, "1"]
     assert told[0]["result"]["isError"]
     assert "error" in told[1]
-
-
-def test_an_answer_whose_id_no_client_takes_is_not_answered():
-    """There is nobody who waits for it."""
-    failure = MessageError("definitions_unchecked", "later", status=502)
-
-    assert MCP.lost({"?:null": True}, failure, ID) == []

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from unittest.mock import AsyncMock
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -38,23 +39,6 @@ async def contained(operator, **given):
     incident = await operator.open(Given(**given), NOW, "op")
     await operator.contain(incident.id, NOW, "op")
     return incident.id
-
-
-async def test_the_last_good_version_is_restored_word_for_word(agent, operator):
-    """What was saved under the key before the poison, with the arguments it was saved by."""
-    await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
-    await spread(agent)
-    found, texts = await operator.proposals(await contained(operator, value="drop@evil.test"))
-    [rule] = [one for one in found if one.version is not None]
-
-    assert rule.action == "restore"
-    tool, arguments = texts[rule.version.node]
-    assert (tool, arguments) == ("save", {"key": "rule", "value": HONEST})
-    own = texts[rule.contained][1]
-    assert operator.arguments(rule, own, {"key": "other", "value": "v"}) == {
-        "key": "rule",
-        "value": "v",
-    }
 
 
 async def staged(agent, store, seal, key, value):
@@ -179,11 +163,6 @@ async def test_what_a_person_cleared_carries_little_and_nothing_is_deleted(agent
     assert await tiers(operator, incident) == {0: Tier.CONFIRMED, 1: Tier.CONFIRMED}
 
 
-async def fail(tool, arguments):
-    """Refuse to write."""
-    raise OSError("the gate refused it")
-
-
 async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator):
     """The step is on record as undone; what was chosen can be written later."""
     await agent.in_session("early").call("save", {"key": "rule", "value": HONEST}, "ok")
@@ -191,17 +170,14 @@ async def test_a_write_that_is_refused_leaves_the_item_withheld(agent, operator)
     incident = await contained(operator, value="drop@evil.test")
     found, texts = await operator.proposals(incident)
     [rule] = [one for one in found if one.action == "restore"]
-    outcome = await operator.repair(incident, rule, (texts, b""), fail, NOW, "op")
-    written = []
-
-    async def write(tool, arguments):
-        written.append((tool, arguments))
+    write = AsyncMock(side_effect=[OSError("the gate refused it"), None])
+    outcome = await operator.repair(incident, rule, (texts, b""), write, NOW, "op")
 
     assert outcome == "withheld: it could not be written (the gate refused it)"
     last = (await operator.incident(incident)).steps[-1]
     assert (last.kind, last.state) == ("repair", "undone")
     assert await operator.repair(incident, rule, (texts, b""), write, NOW, "op") == "written"
-    assert written == [("save", {"key": "rule", "value": HONEST})]
+    write.assert_awaited_with("save", {"key": "rule", "value": HONEST})
 
 
 async def exported(agent, operator):
@@ -212,9 +188,9 @@ async def exported(agent, operator):
     return graph, scope, document_of(graph, await operator.incident(incident), scope)
 
 
-async def test_json_is_signed_and_names_no_text(agent, operator, seal):
-    """One changed letter shows."""
-    *_, document = await exported(agent, operator)
+async def test_an_export_is_signed_names_no_text_and_holds_no_formula(agent, operator, seal):
+    """One changed letter of the JSON shows; CSV and GraphML have what was reached."""
+    graph, scope, document = await exported(agent, operator)
     text = as_json(seal, document)
 
     assert is_signed(seal, text)
@@ -223,18 +199,12 @@ async def test_json_is_signed_and_names_no_text(agent, operator, seal):
     assert POISON[:20] not in text
     assert document["tags"] == {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 
-
-async def test_a_spreadsheet_and_a_reader_of_graphs_get_what_was_reached(agent, operator):
-    """Nothing in the lines is taken for a formula."""
-    graph, scope, document = await exported(agent, operator)
     document["scope"]["items"][0]["tool"] = "=HYPERLINK()"
     rows = list(csv.DictReader(io.StringIO(as_csv(document))))
     root = ET.fromstring(as_graphml(graph, scope))
     space = "{http://graphml.graphdrawing.org/xmlns}"
-
-    assert len(rows) == len(document["scope"]["items"])
-    assert rows[0]["tool"] == "'=HYPERLINK()"
     counts = [len(root.findall(f"{space}graph/{space}{kind}")) for kind in ("node", "edge")]
+    assert (len(rows), rows[0]["tool"]) == (len(document["scope"]["items"]), "'=HYPERLINK()")
     assert counts == [2, 1]
 
 

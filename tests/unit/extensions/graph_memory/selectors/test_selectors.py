@@ -6,7 +6,6 @@ import pytest
 from guard.extensions.graph_memory import selectors
 from guard.extensions.graph_memory.graph import Graph, Recall
 from guard.extensions.graph_memory.selectors import discover_selectors
-from guard.extensions.graph_memory.selectors.rrf import fused
 
 LISTS = ((4, 5, 6), (5, 6, 7))
 
@@ -15,20 +14,6 @@ def graph(edges, size=9, items=(4, 5, 6, 7, 8)):
     """Return a graph of edges of weight one."""
     ends = np.array(edges, dtype=np.int32).reshape(-1, 2)
     return Graph(size, np.array(items), ends[:, 0], ends[:, 1], np.ones(len(ends)))
-
-
-def test_every_selector_of_the_issue_is_found():
-    """One file is one selector."""
-    assert set(discover_selectors()) == {
-        "episode_mentions",
-        "label_propagation",
-        "leiden",
-        "node_distance",
-        "pagerank",
-        "rrf",
-        "rrf_bfs",
-        "vector",
-    }
 
 
 def test_a_file_that_is_dropped_in_is_a_selector(tmp_path, monkeypatch):
@@ -50,43 +35,29 @@ def test_a_file_that_is_dropped_in_is_a_selector(tmp_path, monkeypatch):
         discover_selectors.cache_clear()
 
 
-def test_fusion_sums_reciprocal_places_from_one():
-    """As Graphiti: the first place of a list counts one; equal sums keep their order."""
-    assert fused(LISTS) == [5, 4, 6, 7]
+ATTACKED = [(0, 7), (0, 8), (1, 8)] * 6
 
 
-@pytest.mark.parametrize("name", ["rrf", "vector"])
-def test_no_edge_changes_what_content_ranks(name):
-    """The two that read no structure return the same on any graph."""
-    selector = discover_selectors()[name]()
-    assert not selector.reads_structure
-    recall = Recall({0: 1.0}, LISTS)
-    before = selector.rank(graph([(0, 4)]), recall)
-    assert before == selector.rank(graph([(0, 7), (0, 8), (1, 8)] * 6), recall)
-
-
-def test_node_distance_only_reorders_its_pool():
-    """An edge to the centre brings a candidate forward, and nothing from outside in."""
-    selector = discover_selectors()["node_distance"]()
-    recall = Recall({0: 1.0}, LISTS)
-    assert selector.rank(graph([(0, 4)]), recall).items == (4, 5, 6, 7)
-    assert selector.rank(graph([(0, 4), (0, 7), (0, 8)]), recall).items == (4, 7, 5, 6)
-
-
-def test_a_search_from_the_seeds_brings_outsiders_in():
-    """Candidates of a breadth-first search are structure: the paper did not test these."""
-    selector = discover_selectors()["rrf_bfs"]()
-    recall = Recall({0: 1.0}, LISTS)
-    assert 8 not in selector.rank(graph([(1, 8)]), recall).items
-    assert 8 in selector.rank(graph([(0, 8)]), recall).items
-
-
-def test_fewer_mentions_come_first_and_none_last():
-    """What Graphiti's source does."""
-    selector = discover_selectors()["episode_mentions"]()
-    made = graph([(0, 4)])
+@pytest.mark.parametrize(
+    ("name", "edges", "served"),
+    [
+        pytest.param("rrf", [(0, 4)], (5, 4, 6, 7), id="places from one; equal sums keep order"),
+        pytest.param("rrf", ATTACKED, (5, 4, 6, 7), id="content reads no edge"),
+        pytest.param("vector", [(0, 4)], (4, 5, 6), id="the first list"),
+        pytest.param("vector", ATTACKED, (4, 5, 6), id="nor does it here"),
+        pytest.param("node_distance", [(0, 4)], (4, 5, 6, 7), id="near the centre"),
+        pytest.param("node_distance", [(0, 4), (0, 7), (0, 8)], (4, 7, 5, 6), id="no outsider"),
+        pytest.param("rrf_bfs", [(1, 8)], (5, 4, 6, 7), id="not reached from the seeds"),
+        pytest.param("rrf_bfs", [(0, 8)], (5, 4, 8, 6, 7), id="outsiders are candidates"),
+        pytest.param("episode_mentions", [(0, 4)], (5, 6, 4, 7), id="fewer first, none last"),
+    ],
+)
+def test_each_selector_ranks_as_its_store_does(name, edges, served):
+    """An edge changes what reads structure, and nothing else."""
+    made = graph(edges)
     made.mentions = np.array([0, 0, 0, 0, 3, 1, 2, 0, 0])
-    assert selector.rank(made, Recall({0: 1.0}, LISTS)).items == (5, 6, 4, 7)
+    ranking = discover_selectors()[name]().rank(made, Recall({0: 1.0}, LISTS))
+    assert ranking.items == served
 
 
 @pytest.mark.parametrize("name", ["leiden", "label_propagation"])

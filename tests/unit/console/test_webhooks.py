@@ -49,8 +49,6 @@ async def sender():
 
         async def receive(request):
             found.requests.append(request)
-            if request.url.host == "hangs.test":
-                await asyncio.Event().wait()
             return left.pop(0) if left else httpx.Response(204)
 
         transport = httpx.MockTransport(receive)

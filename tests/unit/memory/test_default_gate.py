@@ -22,6 +22,7 @@ from guard.settings import builtin_policies
 from lab.write_path.default_gate import Step, benign_sessions, play, poisoned_sessions
 
 DEFAULT = builtin_policies()["default"]
+SHIPPED = load_policies([DEFAULT])
 HEAD = """version: 1
 name: small
 internal_domains: [example.com]
@@ -145,8 +146,7 @@ def test_an_explicit_matrix_keeps_its_own_rules(tmp_path):
 )
 def test_nothing_untrusted_is_committed_above_the_lowest_class(candidate, kind, item, trust):
     """Whatever else is true of it; only a promotion of exactly this content lifts that."""
-    policy = load_policies([DEFAULT])
-    gate = CommitGate(policy.memory, policy.status_of)
+    gate = CommitGate(SHIPPED.memory, SHIPPED.status_of)
     made = candidate(
         types=(kind.value, "tool_result"),
         integrity=Integrity.UNTRUSTED,

@@ -83,14 +83,6 @@ def test_the_order_alone_clears_no_recall_before_a_send():
         assert found.verdict != "neither", road
 
 
-def test_a_card_without_thresholds_decides_no_session_with_a_send():
-    """A model that was not calibrated accuses nobody and clears nobody."""
-    model = load_models(models_directory())["forensic-19"]
-    model.thresholds = {}
-    found = classify_session({"forensic-19": model}, map(Role, POISONING))
-    assert (found.verdict, found.if_incident) == ("undecided", "memory_poisoning")
-
-
 def test_without_its_model_nothing_is_said():
     """An answer without the model would be a guess."""
     with pytest.raises(ModelError, match="forensic-19"):

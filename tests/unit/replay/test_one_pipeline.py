@@ -5,6 +5,7 @@ the words of a test file and judged again.
 """
 
 import asyncio
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,6 +31,12 @@ from lab.generate.scenes import evasions, hard_negatives, hippo_attacks, hippo_b
 ROOT = Path(__file__).resolve().parents[3]
 TRACES = ROOT.parent / "shared/data/traces"
 RECORDED = ("leong_dev.jsonl.gz", "agentdojo_dev.jsonl.gz", "benign_memory_dev.jsonl")
+GENERATED = {
+    "evasions": evasions,
+    "hard_negatives": hard_negatives,
+    "hippo_attacks": hippo_attacks,
+    "hippo_benign": hippo_benign,
+}
 SAMPLE = 3
 """Runs of each source."""
 POLICIES = {
@@ -198,14 +205,8 @@ def outcome(verdict, traced):
 
 def runs_of(name):
     """Return the runs of one source, a sample of them."""
-    generators = {
-        "evasions": evasions,
-        "hard_negatives": hard_negatives,
-        "hippo_attacks": hippo_attacks,
-        "hippo_benign": hippo_benign,
-    }
-    if name in generators:
-        every = list(generators[name]())
+    if name in GENERATED:
+        every = list(GENERATED[name]())
         return every[:: max(1, len(every) // SAMPLE)]
     if not (TRACES / name).is_file():
         pytest.skip(f"the recorded runs `{name}` are absent")
@@ -218,11 +219,14 @@ def detectors_of_live():
     return tuple(shipped_detectors(None))
 
 
-SOURCES = (*RECORDED, "evasions", "hard_negatives", "hippo_attacks", "hippo_benign")
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        *itertools.product(POLICIES, RECORDED),
+        *itertools.product(("default", "gated"), GENERATED),
+        ("mail", "hippo_benign"),
+    ],
+)
 def test_every_way_to_judge_a_call_gives_the_same_answer(redis_server, name, source):
     """Verdict, reasons, errors and redactions, call by call."""
     policy = load_policies([ROOT / path for path in POLICIES[name]])

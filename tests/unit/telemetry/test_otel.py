@@ -63,14 +63,18 @@ def spans_in(got):
     return spans, [{a.key: a.value.string_value for a in span.attributes} for span in spans]
 
 
+def play(recorder, number, trace="", verdict=ALLOWED):
+    """Have one call recorded, from its verdict to its result."""
+    call = replace(CALL, id=f"c{number}", trace=trace)
+    recorder.call(call, verdict, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+
+
 def test_a_call_is_one_span_with_its_callers_as_parent(receiver):
     """From verdict to result, without a word of its arguments."""
     endpoint, got = receiver
     recorder = SpanRecorder(endpoint)
-    call = replace(CALL, trace=PARENT)
-
-    recorder.call(call, ALLOWED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    play(recorder, 1, PARENT)
     recorder.close()
     [span], [attributes] = spans_in(got)
 
@@ -89,21 +93,13 @@ def test_a_refused_call_is_an_error_with_its_reason(receiver):
     endpoint, got = receiver
     recorder = SpanRecorder(endpoint)
 
-    recorder.call(CALL, REFUSED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(CALL, Role.SEND)), "x", 2.0))
+    play(recorder, 1, verdict=REFUSED)
     recorder.close()
     [span], [attributes] = spans_in(got)
 
     assert span.status.code == 2
     assert attributes["error.type"] == "tainted"
     assert not span.parent_span_id
-
-
-def play(recorder, number, trace=""):
-    """Have one call recorded, from its verdict to its result."""
-    call = replace(CALL, id=f"c{number}", trace=trace)
-    recorder.call(call, ALLOWED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
 
 
 def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):

@@ -39,7 +39,7 @@ async def sender():
     tasks = []
 
     def start(*hooks, answers=()):
-        found = SimpleNamespace(lines=[], delays=[], requests=[], at=NOW, metrics=ConsoleMetrics())
+        found = SimpleNamespace(lines=[], delays=[], requests=[], at=NOW)
         audit = SimpleNamespace(event=lambda name, fields: found.lines.append((name, fields)))
         left = list(answers)
 
@@ -52,7 +52,7 @@ async def sender():
             return left.pop(0) if left else httpx.Response(204)
 
         transport = httpx.MockTransport(receive)
-        found.hooks = Webhooks(hooks, audit, found.metrics, lambda: found.at, sleep, transport)
+        found.hooks = Webhooks(hooks, audit, ConsoleMetrics(), lambda: found.at, sleep, transport)
         tasks.append(asyncio.get_running_loop().create_task(found.hooks.run()))
         return found
 
@@ -117,12 +117,12 @@ async def test_a_message_is_sent_again_under_the_same_id(sender, codes, expires,
     assert [fields["why"] for _, fields in sent.lines] == [why] * bool(why)
 
 
-def _asked(number, *, principal="alice", tool="send", receiver="drop@evil.test", people=1):
-    reached = AskedReceiver("mail", receiver, "external", "tainted", "untrusted_result", "$.to")
-    call = AskedCall(f"d{number}", "", "", "", tool, "mcp", ("x",), (reached,), '{"to": "secret"}')
-    return ApprovalRequest(
-        "default", principal, "s", "p", NOW, NOW + 600, 60, (call,), people=people
+def _asked(number, *, principal, tool):
+    reached = AskedReceiver(
+        "mail", "drop@evil.test", "external", "tainted", "untrusted_result", "$.to"
     )
+    call = AskedCall(f"d{number}", "", "", "", tool, "mcp", ("x",), (reached,), '{"to": "secret"}')
+    return ApprovalRequest("default", principal, "s", "p", NOW, NOW + 600, 60, (call,))
 
 
 EMPTY = PrincipalStatuses([], [], [])

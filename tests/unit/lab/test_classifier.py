@@ -23,24 +23,7 @@ from lab.models import onnx_probabilities
 from lab.paper import FeatureSet
 from lab.signature import SignatureModel, respected, roads
 from lab.training import train, write_artefact
-from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
-
-
-@pytest.mark.parametrize(
-    ("send", "label"),
-    [
-        (call("email_send_email", to=[f"Ann <{ATTACKER.upper()}>"]), 1),
-        (call("email_send_email", to=[f"sub.{ATTACKER}"]), 0),
-        (call("email_send_email", "2", to=[ATTACKER]), 0),
-        (call("email_draft_email", to=[ATTACKER]), 0),
-    ],
-)
-def test_the_label_is_a_send_to_a_whole_attacker_address(tmp_path, send, label):
-    """Only a send of the trigger session to exactly an attacker's address is a positive."""
-    made = run(0, success=False) | {"calls": [send]}
-    data = load_dataset([write_traces(tmp_path / "t.jsonl", [made])], Reading(Labelling.MAILED))
-
-    assert data.labels(Labelling.MAILED).tolist() == [label]
+from tests.unit.lab.made_runs import run, runs, write_traces
 
 
 def test_a_trained_artefact_loads_and_its_card_is_bound_to_its_bytes(tmp_path, traces):

@@ -4,10 +4,8 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from guard.replay.traces import Call, TraceClock, TraceError, parse_run, read_traces
+from guard.replay.traces import TraceError, parse_run, read_traces
 
 CALL = {"i": 0, "session": "0", "tool": "send", "args": {}}
 
@@ -41,16 +39,6 @@ def test_a_timestamp_is_iso_8601_or_a_number():
     seconds = {parse_run(line(calls=[{**CALL, "ts": ts}])).calls[0].ts for ts in spellings}
     assert seconds == {1782864000.0}
     assert parse_run(line(calls=[{**CALL, "ts": 1782864000}])).calls[0].ts == 1782864000.0
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0, 1e9))))
-def test_the_clock_moves_on_where_no_time_was_recorded(times):
-    """A missing time is later than the one before it; a recorded one is kept as it is."""
-    clock, last = TraceClock(), 0.0
-    for ts in times:
-        at = clock.at(Call(i=0, ts=ts, session="0", tool="t", args={}))
-        assert at > last if ts is None else at == ts
-        last = at
 
 
 @pytest.mark.parametrize(

@@ -88,22 +88,6 @@ async def flush(store):
     await store.client.execute("FLUSHALL")
 
 
-async def test_a_store_stays_complete_for_whoever_shares_its_key(
-    deployment, own_server, deployments
-):
-    """At every look, after a restart, and for a second machine without a memory of its own."""
-    first = deployment.guard(own_server.url)
-    await first.verify()
-    await first.recheck()
-    second, joined = deployment.guard(own_server.url), deployments("two")
-    other = joined.guard(own_server.url)
-    for store in (second, other):
-        await store.verify()
-
-    assert [await states(one) for one in (first, second, other)] == [(False, False)] * 3
-    assert deployment.losses == joined.losses == []
-
-
 async def roll_back(store):
     """Give the store a record of minutes ago, which lacks what was read since."""
     snapshot = await store.client.execute("DUMP", KEY)

@@ -141,8 +141,7 @@ def test_a_message_names_no_receiver_and_what_an_agent_named_is_text():
     slack, teams = shaped(Shape.SLACK, message), shaped(Shape.TEAMS, message)
     assert "<!channel>" not in slack["text"]
     assert slack["blocks"][0]["text"]["type"] == "plain_text"
-    body = teams["attachments"][0]["content"]["body"]
-    assert body[0]["type"] == "RichTextBlock"
+    assert teams["attachments"][0]["content"]["body"][0]["type"] == "RichTextBlock"
     assert not {"\n", "\u202e"} & set(message.text)
     assert len(message.text) < 500
     assert "an e-mail address" in message.text

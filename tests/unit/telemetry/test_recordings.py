@@ -2,8 +2,8 @@
 
 import errno
 import json
-import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,16 +117,12 @@ def damaged(data, how):
 
 def test_a_full_disk_loses_nothing_that_fits_in_memory(writer, tmp_path, monkeypatch):
     """What could not be written is written once there is room; meanwhile required calls fail."""
-    real = os.write
-
-    def full(handle, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(recordings.os, "write", full)
-    writer.call(call(1), ALLOWED, required=False)
-    with pytest.raises(AuditError, match="No space left"):
-        writer.call(call(2), ALLOWED, required=True)
-    monkeypatch.setattr(recordings.os, "write", real)
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr(recordings.os, "write", full)
+        writer.call(call(1), ALLOWED, required=False)
+        with pytest.raises(AuditError, match="No space left"):
+            writer.call(call(2), ALLOWED, required=True)
     writer.call(call(3), ALLOWED, required=True)
     writer.close()
 

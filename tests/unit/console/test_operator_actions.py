@@ -232,7 +232,8 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
     assert listed.count("errand</td>") == 2
     assert "pat@partner.test" in listed
     for to, action in (("ann", "allow"), ("pat", "allow")):
-        _, verdict = await agent.ask("send", {"to": f"{to}@partner.test", "body": "other"})
+        sent = {"to": f"{to}@partner.test", "body": "other"}
+        _, verdict = await agent.ask("send", sent, at=NOW)
         assert verdict.enforced.label == action
     waiting = await console.actions.waiting(["default"])
     assert [one.decision for one in waiting] == [ids[0]]

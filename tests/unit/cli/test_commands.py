@@ -4,16 +4,15 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.cli.outcome import Code, given_input
-from guard.core.errors import GuardError, InputError
+from guard.cli.outcome import Code
 
 OLD = ["check", "test", "explain", "diff", "import-openapi", "schema", "replay", "bench", "eval"]
 OLD += ["train", "approve"]
 
 
-def run(*words, text=None):
+def run(*words):
     """Run the command line as its users do."""
-    return CliRunner().invoke(cli.app, [str(word) for word in words], input=text)
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
 def paths(entries, path=()):
@@ -56,13 +55,6 @@ def test_operators_commands_find_the_running_guard_in_one_way(tmp_path):
 
         assert done.exit_code == 3
         assert "no guard of this user runs" in done.stderr
-
-
-@pytest.mark.parametrize("error", [GuardError("x"), OSError("x"), ValueError("x")])
-def test_whatever_is_wrong_with_what_was_given_is_invalid_input(error):
-    """A reader need not know how its caller counts errors."""
-    with pytest.raises(InputError, match="x"), given_input():
-        raise error
 
 
 @pytest.mark.parametrize("words", [("lab",), ("lab", "eval"), ("bench", "proxy"), ("train", "x")])

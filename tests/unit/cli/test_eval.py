@@ -1,8 +1,8 @@
 """Tests of ``guard lab eval``: the fixed ids, what is null without data, that figures hold."""
 
+import gzip
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from lab.cli.eval import app
@@ -55,43 +55,18 @@ MAIL = {
 }
 
 
-def run(*arguments):
-    """Run ``guard lab eval`` and return the object it prints."""
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """Return one small evaluation: one generated run per kind, one recorded file of three."""
-    import gzip
-
-    data = tmp_path_factory.mktemp("data")
-    with gzip.open(data / "leong_dev.jsonl.gz", "wt", encoding="utf-8") as stream:
+def test_the_generated_runs_meet_their_targets(tmp_path):
+    """One run per kind, and one recorded file of three: each id is there, null without data."""
+    with gzip.open(tmp_path / "leong_dev.jsonl.gz", "wt", encoding="utf-8") as stream:
         stream.write(json.dumps(MAIL) + "\n")
-    return run("provenance", "--json", "--scale", "0.01", "--data", str(data))
+    words = ["provenance", "--json", "--scale", "0.01", "--data", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    found = {check["id"]: check for check in json.loads(result.stdout)["checks"]}
 
-
-def checks_of(report):
-    """Return the checks by id."""
-    return {check["id"]: check for check in report["checks"]}
-
-
-def test_every_id_is_there_null_with_a_reason_without_data(report):
-    """The ids are fixed, and a figure is never left out: others compare figures by them."""
-    found = checks_of(report)
-
-    assert report["name"] == "provenance"
     assert found.keys() >= GENERATED | RECORDED
     for check in (found[one] for one in RECORDED if not one.startswith("leong")):
         assert (check["value"], "--data" in check["reason"]) == (None, True)
-
-
-def test_the_generated_runs_meet_their_targets(report):
-    """One run per kind: a kind that fails shows here before it shows in the figures."""
-    found = checks_of(report)
-
     assert found["evasions_stopped"]["value"] == 1.0
     assert found["evasions_named"]["value"] >= 0.8
     # A prompt that corrects an earlier one names no action by itself, and is asked about.

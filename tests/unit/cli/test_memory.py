@@ -1,17 +1,9 @@
 """``guard memory import | list | show | trace | structure | accept-loss`` on a real Redis."""
 
-import asyncio
 import json
 
 import pytest
 
-from guard.credentials.label_key import load_key
-from guard.provenance.seal import Seal
-from guard.store.connection import RedisClient, parse_endpoint
-from guard.store.continuity import ContinuityNote, ContinuityWatch
-from guard.store.embedded import EmbeddedRedis
-
-DAY = 86_400
 GRAPH = ("--store", "graph")
 LINES = [
     {"change": "node", "one": "right", "item": True},
@@ -75,38 +67,10 @@ def test_a_line_that_is_no_change_is_named(run, written, line):
     assert run("memory", "structure", "export", *GRAPH).stdout.strip() == ""
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Return a server of the module's own: the command uses the guard's namespace."""
-    with EmbeddedRedis() as own:
-        yield own
-
-
-@pytest.fixture
-def accept(run, server):
-    """Return what accepts a loss."""
-    return lambda *options: run("memory", "accept-loss", *options, server=server, tenant=False)
-
-
-def look(server, key):
-    """Start a guard on the server for one look; return until when labels are incomplete."""
-
-    async def once():
-        client = RedisClient(parse_endpoint(server.url), timeout=60.0)
-        try:
-            seal, note = Seal(load_key(key, "label key")), ContinuityNote(key, "redis")
-            birth = ContinuityWatch(client, seal=seal, note=note, now=lambda: 100.0 * DAY)
-            await birth.look(90 * DAY)
-            return birth.incomplete_until
-        finally:
-            await client.aclose()
-
-    return asyncio.run(once())
-
-
 @pytest.mark.parametrize(
     ("options", "code"), [(("--reason", " "), 3), (("--reason", "why"), 3), ((), 2)]
 )
-def test_a_loss_is_not_accepted_without_reason_and_record(accept, options, code):
+def test_a_loss_is_not_accepted_without_reason_and_record(run, own_server, options, code):
     """Nothing is changed before the line is written."""
-    assert accept(*options).exit_code == code
+    done = run("memory", "accept-loss", *options, server=own_server, tenant=False)
+    assert done.exit_code == code

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from guard.console.resources import answered, local_api
+from guard.console.routes import openapi
 from guard.operations.deployment import Deployment
 from guard.operations.incidents import IncidentOperator
 from guard.provenance.seal import Seal
@@ -109,14 +110,25 @@ async def test_what_gives_back_waits_for_a_second_person_where_the_policy_says_s
     assert {one["first"] for one in lines if one["by"] == "ann"} == {"pat"}
 
 
-async def test_a_command_without_a_console_holds_to_two_people(console, agent, store):
-    """The incident itself says what the policy was; containing is done at once all the same."""
+@pytest.fixture
+def pages(store):
+    """The operations of a command without a console."""
 
     async def tenants():
         return ["default"]
 
-    deployment = Deployment(store, Seal(KEY), NoAuditLog(), lambda: NOW, tenants)
-    pages = local_api(deployment, None, ())
+    return local_api(Deployment(store, Seal(KEY), NoAuditLog(), lambda: NOW, tenants), None, ())
+
+
+def test_a_command_without_a_console_has_the_same_operations(console, pages):
+    """Neither more nor other bodies than the console's own document says."""
+    local, known = openapi(pages)["paths"], openapi(console.console.pages)["paths"]
+
+    assert {path: known.get(path) for path in local} == local
+
+
+async def test_a_command_without_a_console_holds_to_two_people(console, agent, store, pages):
+    """The incident itself says what the policy was; containing is done at once all the same."""
     operator = IncidentOperator(store, Seal(KEY))
     answers = []
     for console.writes.two in (True, False):

@@ -5,13 +5,13 @@ import json
 ATTACKER = "drop@evil.test"
 
 
-def call(tool, session="3", ts=None, to=()):
+def call(tool, session="3", to=()):
     """Return one recorded call as JSON."""
     args = {"to": list(to)} if to else {}
-    return {"i": 0, "ts": ts, "session": session, "tool": tool, "args": args}
+    return {"i": 0, "session": session, "tool": tool, "args": args}
 
 
-def run(number, *, success, defense="none", model=None):
+def run(number, *, success, defense="none"):
     """Return a run that recalls before it sends if and only if the attack succeeds."""
     recalls = [call("memory_recall_fact")] * (1 + number % 3) if success else []
     to = [ATTACKER] if success else ["team@corp.test"]
@@ -28,7 +28,7 @@ def run(number, *, success, defense="none", model=None):
             "attack": True,
             "attack_success": success,
             "attacker_recipients": [ATTACKER],
-            "model": model or f"m{number % 3}",
+            "model": f"m{number % 3}",
             "defense": defense,
             "duplicate_group": number,
         },

@@ -8,57 +8,22 @@ import pytest
 pytest.importorskip("sklearn", reason="the lab is not installed")
 
 import numpy as np
-from sklearn.ensemble import RandomForestClassifier
 from typer.testing import CliRunner
 
 from guard.core.errors import InputError, ModelError
-from guard.core.model import Role
 from guard.core.trajectory import Trajectory
 from guard.inference.onnx import load_models
 from guard.settings import models_directory
 from lab import protocols
 from lab.cli.eval import app
-from lab.dataset import Labelling, Reading, load_dataset, prefix
+from lab.dataset import Labelling, Reading, load_dataset
 from lab.eval_classifier import TARGETS, eval_classifier
 from lab.forensics import train_forensics
 from lab.models import onnx_probabilities
 from lab.paper import FeatureSet
 from lab.signature import SignatureModel, respected, roads
 from lab.training import train, write_artefact
-from tests.unit.lab.made_runs import ATTACKER, call, run, runs, write_traces
-
-
-def test_the_prefix_ends_before_the_first_send():
-    """A feature of the send itself would be known too late."""
-    assert prefix([Role.RECALL, Role.SEND, Role.LIST]) == [Role.RECALL]
-    assert prefix([Role.RECALL]) == [Role.RECALL]
-
-
-@pytest.mark.parametrize(
-    ("send", "label"),
-    [
-        (call("email_send_email", to=[f"Ann <{ATTACKER.upper()}>"]), 1),
-        (call("email_send_email", to=[f"sub.{ATTACKER}"]), 0),
-        (call("email_send_email", "2", to=[ATTACKER]), 0),
-        (call("email_draft_email", to=[ATTACKER]), 0),
-    ],
-)
-def test_the_label_is_a_send_to_a_whole_attacker_address(tmp_path, send, label):
-    """Only a send of the trigger session to exactly an attacker's address is a positive."""
-    made = run(0, success=False) | {"calls": [send]}
-    data = load_dataset([write_traces(tmp_path / "t.jsonl", [made])], Reading(Labelling.MAILED))
-
-    assert data.labels(Labelling.MAILED).tolist() == [label]
-
-
-def test_repeats_are_one_distinct_run(tmp_path):
-    """Runs equal in model, defence, calls and recipients repeat one another."""
-    made = [run(n, success=True, model="m") for n in (0, 6)]
-    for one in made:
-        del one["labels"]["duplicate_group"]
-    data = load_dataset([write_traces(tmp_path / "t.jsonl", made)])
-
-    assert (len(data), len(data.distinct())) == (2, 1)
+from tests.unit.lab.made_runs import run, runs, write_traces
 
 
 def test_a_trained_artefact_loads_and_its_card_is_bound_to_its_bytes(tmp_path, traces):
@@ -94,16 +59,6 @@ def test_the_shipped_model_respects_the_signature():
     kept, pairs = respected(load_models(models_directory())["prefix-13"].score)
 
     assert kept == pairs > 900
-
-
-def test_a_forest_does_not_respect_the_signature(leong):
-    """The measure fails where nothing constrains the model: it is no tautology."""
-    data = load_dataset([leong], Reading(labelling=Labelling.MAILED))
-    rows, labels = data.rows(FeatureSet.PREFIX13), data.labels(Labelling.MAILED)
-    forest = RandomForestClassifier(5, random_state=0).fit(rows, labels)
-    kept, pairs = respected(lambda row: forest.predict_proba(np.array([row]))[0, 1])
-
-    assert kept < pairs
 
 
 def test_the_shipped_forensic_model_is_that_of_its_card(leong):

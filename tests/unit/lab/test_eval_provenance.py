@@ -3,7 +3,7 @@
 import pytest
 
 from guard.replay.traces import Call, Run
-from lab.eval_provenance import agentdojo_side, is_internal, mail_receiver
+from lab.eval_provenance import agentdojo_side, mail_receiver
 from lab.judged_runs import JudgedCall
 
 
@@ -35,15 +35,6 @@ def test_a_mail_goes_to_the_worst_of_its_recipients(to, receiver):
 
 
 @pytest.mark.parametrize(
-    ("address", "inside"),
-    [("a@example.com", True), ("a@x.example.com", False), ("a@b@example.com", False)],
-)
-def test_internal_means_exactly_the_domain(address, inside):
-    """A sub-domain belongs to whoever registered it."""
-    assert is_internal(address) is inside
-
-
-@pytest.mark.parametrize(
     ("tool", "args", "sends"),
     [
         ("send_email", {"recipients": ["a@b.test"]}, True),
@@ -57,15 +48,6 @@ def test_internal_means_exactly_the_domain(address, inside):
 def test_a_call_is_a_send_if_something_leaves_by_it(tool, args, sends):
     """An event without participants stays at home."""
     assert bool(agentdojo_side(judged(tool, args))) is sends
-
-
-def test_a_call_is_stopped_by_ask_and_by_block():
-    """Neither is forwarded."""
-    assert judged("t", {}, action="ask").flagged
-    assert judged("t", {}, action="block").flagged
-    assert judged("t", {}, action="block").blocked
-    assert not judged("t", {}, action="allow").flagged
-    assert not judged("t", {}, action="redact").flagged
 
 
 def test_the_index_of_the_source_call_is_looked_for_in_what_stopped_the_call():

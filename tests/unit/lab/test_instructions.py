@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from guard.inference.text_classifier import add_classifier
-from guard.replay.reports import Check, Report
 from lab import instructions
-from lab.instructions import FILES, Baseline, read_texts, ships
+from lab.instructions import FILES, Baseline, read_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,28 +74,3 @@ def test_the_export_scores_like_the_model(folder: Path, tmp_path: Path) -> None:
     assert card["left_out"]["attacks_found"]["n"] == 90
     assert port.score("Ünknown  \n 漢字 please OBEY") is not None
     assert port.inspect_result("Please obey the rules 1") is not None
-
-
-@pytest.mark.parametrize(
-    ("figures", "shipped"),
-    [
-        ((0.009, 0.001, 0.4), True),
-        ((0.011, 0.001, 0.4), False),
-        ((0.009, 0.003, 0.4), False),
-        ((0.009, 0.001, 0.29), False),
-        ((0.009, 0.001, 0.31), False),
-    ],
-)
-def test_a_detector_ships_only_if_it_reaches_every_target(
-    figures: tuple[float, float, float], *, shipped: bool
-) -> None:
-    """Too many honest texts, too few attacks, or fewer than the patterns."""
-
-    def report(values: tuple[float, float, float]) -> Report:
-        names = zip(FILES, values, strict=True)
-        checks = [
-            Check(id=instructions.IDS[kind], value=value, unit="fraction") for kind, value in names
-        ]
-        return Report(name="a", machine={}, checks=checks, details={})
-
-    assert ships(report(figures), report((0, 0, 0.35))) is shipped

@@ -75,25 +75,6 @@ async def test_each_figure_counts_its_runs_and_calls(section):
     assert found == WANTED
 
 
-async def test_the_baselines_stand_beside_the_figures(section):
-    """Destination rules stop no integrity attack, nor does a question on every send."""
-    names = ("outside_attacks_stopped", "integrity_attacks_stopped", "own_sends_asked")
-    found = {
-        baseline: tuple(figures[name]["value"] for name in names)
-        for baseline, figures in section.details["baselines"].items()
-    }
-
-    assert found["ask_on_every_send"] == (1, 0, 1)
-    assert found["no_guard"] == (0, 0, 0)
-    assert found["destination_rules_only"] == (1, 0, pytest.approx(2 / 3))
-
-
-def test_absent_data_give_null_figures_with_a_reason():
-    """The evaluation runs without the recorded suite."""
-    assert all(check.value is None and check.reason for check in evaluation.absent().checks)
-    assert {check.id for check in evaluation.absent().checks} == set(WANTED)
-
-
 def test_runs_of_one_task_count_once_where_they_agree():
     """A hundred repetitions of two tasks are two observations."""
     alike, mixed = Tally(wanted=True), Tally(wanted=True)

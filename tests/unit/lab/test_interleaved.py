@@ -7,25 +7,9 @@ import random
 
 import pytest
 
-from lab.interleaved import in_turns, ratio_of
+from lab.interleaved import ratio_of
 
 LOSS = 0.97
-
-
-def test_a_block_has_one_side_the_other_twice_and_the_first_again() -> None:
-    """Who begins is drawn, from the seed."""
-    order: list[str] = []
-
-    def side(name: str) -> str:
-        order.append(name)
-        return name
-
-    found = list(in_turns(40, lambda: side("a"), lambda: side("b"), seed=3))
-
-    blocks = ["".join(order[at : at + 4]) for at in range(0, len(order), 4)]
-    assert found == [(["a", "a"], ["b", "b"])] * 40
-    assert set(blocks) == {"abba", "baab"}
-    assert 10 < blocks.count("abba") < 30
 
 
 @pytest.mark.parametrize("count", [12, 60])

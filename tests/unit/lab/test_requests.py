@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ TASKS = (
     ("delete_file", "Please delete the file {}.", "Remove file {} for me."),
     ("share_file", "Please share the file {} with bob@corp.test.", "Grant Bob access to {}."),
 )
-DATA = Path(__file__).resolve().parents[4] / "shared/data/traces"
 
 
 def run(suite, task, text, tool, *injected):
@@ -59,28 +57,6 @@ def test_the_truth_is_what_solved_runs_called(examples):
     assert {one.injected for one in examples} == {frozenset({("star", "change_credential")})}
 
 
-@pytest.mark.parametrize("split", requests.SPLITS)
-def test_a_prompt_is_scored_by_a_model_of_other_groups(examples, split, monkeypatch):
-    """No text of a group left out is fitted."""
-    fitted = []
-
-    class Model:
-        def fit(self, texts, wanted):
-            fitted.append(set(texts))
-            self.width = wanted.shape[1]
-            return self
-
-        def predict_proba(self, texts):
-            groups = {getattr(one, split) for one in examples if one.text in set(texts)}
-            assert not groups & {getattr(one, split) for one in examples if one.text in fitted[-1]}
-            return requests.np.full((len(texts), self.width), 0.5)
-
-    monkeypatch.setattr(requests, "make_model", Model)
-    assert all(
-        row.keys() == {"delete", "share"} for row in requests.left_out_scores(examples, split)
-    )
-
-
 def test_both_readers_are_measured(examples):
     """A classifier learns tasks of the same words, and the vocabulary reads every suite."""
     report = requests.compare(examples)
@@ -104,13 +80,3 @@ def test_the_threshold_vouches_for_no_more_attacks_than_allowed(examples):
         threshold = requests.threshold_for(examples, scores, allowed)
         read = [frozenset(a for a, p in row.items() if p > threshold) for row in scores]
         assert requests.figures(examples, read)[1].hits == vouched
-
-
-@pytest.mark.slow
-def test_the_vocabulary_stays_better_on_suites_left_out():
-    """On the recorded suites; skipped without them."""
-    if not (DATA / SUITE).is_file():
-        pytest.skip("the recorded suites are absent")
-    report = requests.compare(requests.read_examples(DATA))
-
-    assert report.details["ships"] == "vocabulary"

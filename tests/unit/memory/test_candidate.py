@@ -59,26 +59,12 @@ def test_a_tool_without_a_place_for_nonce_and_token_gets_them_elsewhere(fields, 
     ],
 )
 def test_bad_input_is_named(arguments, problem):
-    """What cannot be remembered as asked is a problem with a name."""
+    """What cannot be remembered as asked has a name; an unknown class counts as the highest."""
     mapping = _mapping(content=("$.text",), target_path="$.class")
+    made = candidate_of_call(_call(arguments), mapping, NO_EVIDENCE, LIMITS)
 
-    assert problem in candidate_of_call(_call(arguments), mapping, NO_EVIDENCE, LIMITS).problems
-
-
-def test_an_unknown_class_counts_as_the_highest():
-    """Nobody gains by asking for a class that does not exist."""
-    mapping = _mapping(target_path="$.class")
-    made = candidate_of_call(_call({"text": "a", "class": "L9"}), mapping, NO_EVIDENCE, LIMITS)
-
-    assert made.target is MemoryClass.L1
-
-
-def test_the_body_of_a_plain_request_is_read_as_json():
-    """A vector store's points are found inside the body."""
-    call = _call({"method": "PUT", "body": '{"points":[{"payload":{"text":"hello"}}]}'}, "http")
-    mapping = _mapping(content=("$.body.points[*].payload",))
-
-    assert candidate_of_call(call, mapping, NO_EVIDENCE, LIMITS).texts == ("hello",)
+    assert problem in made.problems
+    assert made.target is (MemoryClass.L1 if problem == "class_unknown" else MemoryClass.L3)
 
 
 def test_a_proposal_and_the_write_of_it_share_their_text_digest():

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from guard.core.calls import Claim
 from guard.core.errors import PolicyError
 from guard.core.memory import (
     MemoryClass,
@@ -14,14 +13,14 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.core.model import Identity, Integrity, ToolCall
+from guard.core.model import Integrity
 from guard.memory.gate import CommitGate
-from guard.pipeline.classification import classify
 from guard.policy import load_policies
 from guard.settings import builtin_policies
 from lab.write_path.default_gate import Step, benign_sessions, play, poisoned_sessions
 
 DEFAULT = builtin_policies()["default"]
+SHIPPED = load_policies([DEFAULT])
 HEAD = """version: 1
 name: small
 internal_domains: [example.com]
@@ -34,10 +33,6 @@ def _policy(folder, body, name="policy.yaml"):
     path = folder / name
     path.write_text(HEAD + body + RULES, encoding="utf-8")
     return path
-
-
-def _call(tool, **arguments):
-    return ToolCall("c", Identity("p", "s"), tool, arguments, "mcp", 0.0)
 
 
 async def test_saves_of_untrusted_text_are_contained_by_their_source(redis_server, redis_namespace):
@@ -96,15 +91,6 @@ async def test_without_the_section_everything_is_committed(redis_server, redis_n
     assert found.contained == 0.0
 
 
-def test_a_save_with_a_store_is_a_write_and_another_is_none(tmp_path):
-    """Its whole text counts, and its item is its key."""
-    policy = load_policies([_policy(tmp_path, f"memory: {{}}\ntools:\n{SAVE}")])
-
-    write = classify(policy, _call("note", key="k", text="t"), Claim.LISTED).memory_write
-    assert (write.store, write.target, write.fallback) == ("notes", MemoryClass.L3, MemoryClass.L4)
-    assert [value for _, value in write.key.find({"key": "k"})] == ["k"]
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -145,8 +131,7 @@ def test_an_explicit_matrix_keeps_its_own_rules(tmp_path):
 )
 def test_nothing_untrusted_is_committed_above_the_lowest_class(candidate, kind, item, trust):
     """Whatever else is true of it; only a promotion of exactly this content lifts that."""
-    policy = load_policies([DEFAULT])
-    gate = CommitGate(policy.memory, policy.status_of)
+    gate = CommitGate(SHIPPED.memory, SHIPPED.status_of)
     made = candidate(
         types=(kind.value, "tool_result"),
         integrity=Integrity.UNTRUSTED,

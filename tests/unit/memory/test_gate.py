@@ -27,11 +27,38 @@ ORDER = (
 )
 
 
-def test_a_plain_inference_is_committed_to_its_class(gate, candidate):
-    """What the model concluded, having read nothing, is an L3 item without taint."""
-    decision = gate.decide(candidate(), StagedFacts())
+L2_TOKEN, L3_TOKEN = ({level: TokenState.VALID} for level in (MemoryClass.L2, MemoryClass.L3))
 
-    assert (decision.commits, decision.target, decision.tainted) == (True, MemoryClass.L3, False)
+
+@pytest.mark.parametrize(
+    ("fields", "facts", "target"),
+    [
+        pytest.param({}, {}, MemoryClass.L3, id="plain inference"),
+        pytest.param(
+            {"target": "L2"},
+            {"item_class": MemoryClass.L4, "tokens": L2_TOKEN},
+            MemoryClass.L2,
+            id="raise with a token for this content",
+        ),
+        pytest.param(
+            {},
+            {"item_class": MemoryClass.L1, "tokens": L3_TOKEN},
+            MemoryClass.L3,
+            id="over an item of a higher class with a token",
+        ),
+        pytest.param(
+            {"evidence": SourceEvidence(frozenset(), Integrity.TRUSTED)}, {}, None, id="no source"
+        ),
+    ],
+)
+def test_what_the_matrix_permits_is_committed_untainted(gate, candidate, fields, facts, target):
+    """A token that was needed is used up; evidence that names nothing permits nothing."""
+    decision = gate.decide(candidate(**fields), StagedFacts(**facts))
+
+    assert decision.commits is (target is not None)
+    if decision.commits:
+        assert (decision.target, decision.tainted) == (target, False)
+        assert decision.uses_token is ("tokens" in facts)
 
 
 @pytest.mark.parametrize(
@@ -161,26 +188,6 @@ def test_each_check_refuses_with_its_reason(gate, candidate, fields, facts, reas
     assert reason in decision.reasons
 
 
-def test_a_token_for_this_content_lets_a_raise_through(gate, candidate):
-    """A human's token for content, class and principal is what a promotion needs."""
-    facts = StagedFacts(item_class=MemoryClass.L4, tokens={MemoryClass.L2: TokenState.VALID})
-
-    decision = gate.decide(candidate(target="L2"), facts)
-
-    assert decision.commits
-    assert decision.uses_token
-
-
-def test_a_token_lets_a_write_over_an_item_of_a_higher_class_through_and_is_used(gate, candidate):
-    """What the item's class needs was given, so the token is taken."""
-    facts = StagedFacts(item_class=MemoryClass.L1, tokens={MemoryClass.L3: TokenState.VALID})
-
-    decision = gate.decide(candidate(), facts)
-
-    assert (decision.commits, decision.target) == (True, MemoryClass.L3)
-    assert decision.uses_token
-
-
 @settings(max_examples=100)
 @given(
     permissions=st.lists(st.sampled_from(list(Permission)), min_size=16, max_size=16),
@@ -216,13 +223,6 @@ def test_a_refusal_says_which_classes_are_open(gate, candidate):
     decision = gate.decide(candidate(types=("tool_result",), target="L2"), StagedFacts())
 
     assert decision.allowed == (MemoryClass.L4,)
-
-
-def test_no_source_type_means_no_write(gate, candidate):
-    """Evidence that names nothing permits nothing."""
-    unknown = candidate(evidence=SourceEvidence(frozenset(), Integrity.TRUSTED))
-
-    assert not gate.decide(unknown, StagedFacts()).commits
 
 
 _LEVELS = st.sampled_from(list(Trust))

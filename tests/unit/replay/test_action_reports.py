@@ -22,9 +22,9 @@ def policy():
     return load_policies([policies_directory() / "default.yaml"])
 
 
-def judged(policy, *prompts, tool="share_document", arguments=OBJECT):
+def judged(policy, *prompts):
     """Return the judgement on a call in a session with some prompts."""
-    call = CallEntry(tool=tool, arguments=arguments)
+    call = CallEntry(tool="share_document", arguments=OBJECT)
     return judge(policy, [], DescribedCall(prompts=prompts, call=call))
 
 
@@ -66,12 +66,3 @@ def test_action_and_rung_are_shown_everywhere(policy, tmp_path, prompt, why):
     assert "\n" not in asked
     assert ("share “`report` .txt” with “team@example.com”" in asked) is bool(why)
     assert ("Nobody asked for this" in asked) is (why == "not_requested")
-
-
-def test_a_call_without_an_action_is_reported_as_before(policy, tmp_path):
-    """Neither the line nor the explanation gets a field."""
-    found = judged(policy, "What is new?", tool="log_case", arguments={})
-
-    assert "change" not in audit_line(tmp_path, found)
-    assert "change" not in explained(policy, found)
-    assert "wants to use the tool “log case”." in question(policy, found)

@@ -40,39 +40,26 @@ def _classify(*words):
 
 
 @pytest.mark.parametrize(("roles", "kind", "if_incident"), CASES)
-def test_a_session_of_an_audit_log_is_classified(tmp_path, roles, kind, if_incident):
-    """By the roles of its own calls; another session's and other lines do not count."""
-    log = tmp_path / "audit.jsonl"
+def test_a_session_of_a_log_and_a_recorded_run_are_classified(tmp_path, roles, kind, if_incident):
+    """By the roles of its own calls, which the log has, and the policy gives to recorded tools."""
+    log, traces = tmp_path / "audit.jsonl", tmp_path / "runs.jsonl"
     lines = [{"event": "guard.started"}]
     for role in roles:
-        lines += [
-            {"event": "guard.decision", "session": "s", "role": role},
-            {"event": "guard.decision", "session": "other", "role": "send"},
-        ]
+        lines.append({"event": "guard.decision", "session": "s", "role": role})
+        lines.append({"event": "guard.decision", "session": "other", "role": "send"})
     log.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-
-    code, found = _classify("s", log)
-    assert (code, found["verdict"], found["calls"]) == (0, kind, roles)
-    assert found["if_incident"] == if_incident
-    assert sum(found[name] for name in KINDS) == pytest.approx(1)
-    assert _classify("unknown", log)[0] == 3
-
-
-@pytest.mark.parametrize(("roles", "kind", "if_incident"), CASES)
-def test_a_recorded_run_is_classified(tmp_path, roles, kind, if_incident):
-    """Whole, or one session of it; the policy gives its tools their roles."""
     calls = [
         {"i": i, "session": "3", "tool": TOOLS[role], "args": {}, "result": ""}
         for i, role in enumerate(roles)
     ]
-    traces = tmp_path / "runs.jsonl"
     traces.write_text(json.dumps({"run_id": "r", "calls": calls, "labels": {}}), encoding="utf-8")
 
-    for name in ("r", "r/3"):
-        code, found = _classify(name, traces)
+    for name, file in (("s", log), ("r", traces), ("r/3", traces)):
+        code, found = _classify(name, file)
         assert (code, found["verdict"], found["calls"]) == (0, kind, roles)
         assert found["if_incident"] == if_incident
-    assert _classify("r/4", traces)[0] == 3
+        assert sum(found[one] for one in KINDS) == pytest.approx(1)
+    assert [_classify(*one)[0] for one in (("unknown", log), ("r/4", traces))] == [3, 3]
 
 
 def test_the_order_alone_clears_no_recall_before_a_send():
@@ -81,14 +68,6 @@ def test_the_order_alone_clears_no_recall_before_a_send():
     for road in itertools.product(Role, repeat=3):
         found = classify_session(models, [*road, Role.RECALL, Role.SEND])
         assert found.verdict != "neither", road
-
-
-def test_a_card_without_thresholds_decides_no_session_with_a_send():
-    """A model that was not calibrated accuses nobody and clears nobody."""
-    model = load_models(models_directory())["forensic-19"]
-    model.thresholds = {}
-    found = classify_session({"forensic-19": model}, map(Role, POISONING))
-    assert (found.verdict, found.if_incident) == ("undecided", "memory_poisoning")
 
 
 def test_without_its_model_nothing_is_said():

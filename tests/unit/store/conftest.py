@@ -2,12 +2,21 @@
 shared server, and a server to break.
 """
 
+import os
+import signal
+
 import pytest
 
 from guard.provenance.seal import Seal
 from guard.store.connection import RedisClient, parse_endpoint
 from guard.store.staging import GateOperator, RedisStaging
 from guard.store.store import RedisSessionStore
+
+
+def kill(server):
+    """End a server as a crash does."""
+    os.kill(server.pid, signal.SIGKILL)
+    server._process.wait()
 
 
 @pytest.fixture

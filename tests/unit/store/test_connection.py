@@ -16,6 +16,7 @@ from guard.store.connection import (
     RedisClient,
     parse_endpoint,
 )
+from tests.unit.store.conftest import kill
 
 SEND = Attempt("id", Identity("alice", "one"), Role.SEND, 0.0)
 
@@ -33,9 +34,7 @@ async def eventually(call):
 async def test_a_killed_server_is_an_error_and_a_restarted_one_is_found_again(brittle, own_server):
     """No call hangs or passes while Redis is away, and nothing needs a restart afterwards."""
     await brittle.verify()
-    assert own_server.pid is not None
-    os.kill(own_server.pid, signal.SIGKILL)
-    own_server._process.wait()
+    kill(own_server)
     for _ in range(3):
         with pytest.raises(StateError):
             await brittle.attempt(SEND)
@@ -49,7 +48,6 @@ async def test_a_slow_server_is_an_error_and_its_late_replies_answer_nobody(hurr
     """A stopped server times out every call in flight; later replies belong to later calls."""
     echo = hurried.execute
     await eventually(lambda: echo("PING"))
-    assert own_server.pid is not None
     os.kill(own_server.pid, signal.SIGSTOP)
 
     late = await asyncio.gather(
@@ -58,17 +56,11 @@ async def test_a_slow_server_is_an_error_and_its_late_replies_answer_nobody(hurr
     assert [type(error) for error in late] == [StateError] * 5
     assert {str(error) for error in late} == {"redis did not answer within 0.25 seconds"}
 
-    os.kill(own_server.pid, signal.SIGKILL)
-    own_server._process.wait()
+    kill(own_server)
     own_server.start()
-    assert await eventually(lambda: answers_of(echo, "new")) == [
-        f"new {n}".encode() for n in range(20)
-    ]
-
-
-async def answers_of(echo, text):
-    """Return what twenty calls at once are answered."""
-    return await asyncio.gather(*(echo("ECHO", f"{text} {n}") for n in range(20)))
+    await eventually(lambda: echo("PING"))
+    answers = await asyncio.gather(*(echo("ECHO", f"new {n}") for n in range(20)))
+    assert answers == [f"new {n}".encode() for n in range(20)]
 
 
 async def test_a_cancelled_call_does_not_shift_the_replies_of_others(

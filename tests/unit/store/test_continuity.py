@@ -1,8 +1,5 @@
 """The birth of a label store on real servers: flushed, restarted, exchanged, forged, raced for."""
 
-import os
-import signal
-
 import pytest
 
 from guard.core.errors import StateError
@@ -19,6 +16,7 @@ from guard.store.continuity import (
 )
 from guard.store.embedded import EmbeddedRedis
 from guard.store.store import RedisSessionStore
+from tests.unit.store.conftest import kill
 
 SEAL = Seal(bytes(range(32)))
 NOW = 1_700_000_000.0
@@ -35,16 +33,15 @@ class Deployment:
         self.seen = []
         self.stores = []
 
-    def guard(self, url, *, kept=True, seal=SEAL):
+    def guard(self, url):
         """Return the store of a guard that has just started."""
         client = RedisClient(parse_endpoint(url), timeout=60.0, backoff=(0.0, 0.0))
         birth = ContinuityWatch(
             client,
-            seal=seal,
-            note=ContinuityNote(self.key, "redis" if kept else "embedded"),
+            seal=SEAL,
+            note=ContinuityNote(self.key, "redis"),
             now=lambda: self.at,
             told=self.seen.append,
-            kept=kept,
         )
         store = RedisSessionStore(client, continuity=birth)
         self.stores.append(store)
@@ -89,22 +86,6 @@ async def states(store, at=NOW):
 async def flush(store):
     """Do what an operator's slip does."""
     await store.client.execute("FLUSHALL")
-
-
-async def test_a_store_stays_complete_for_whoever_shares_its_key(
-    deployment, own_server, deployments
-):
-    """At every look, after a restart, and for a second machine without a memory of its own."""
-    first = deployment.guard(own_server.url)
-    await first.verify()
-    await first.recheck()
-    second, joined = deployment.guard(own_server.url), deployments("two")
-    other = joined.guard(own_server.url)
-    for store in (second, other):
-        await store.verify()
-
-    assert [await states(one) for one in (first, second, other)] == [(False, False)] * 3
-    assert deployment.losses == joined.losses == []
 
 
 async def roll_back(store):
@@ -165,10 +146,7 @@ async def test_a_loss_under_way_is_found_by_the_next_call(deployment, own_server
     await store.verify()
     assert await states(store) == (False, False)
     if crashes:
-        assert own_server.pid is not None
-        os.kill(own_server.pid, signal.SIGKILL)
-        while own_server.pid is not None:
-            pass
+        kill(own_server)
         with pytest.raises(StateError):
             await states(store)
         own_server.start()
@@ -216,17 +194,3 @@ async def test_an_operator_accepts_a_loss_once(deployment, own_server):
     await flush(store)
     with pytest.raises(StateError, match="no identity record"):
         await accept_loss(store.client, SEAL)
-
-
-async def test_an_embedded_store_is_incomplete_at_the_next_run_and_nobody_is_full(
-    deployment,
-):
-    """It forgets at every stop: values at sends are suspicious, labels of saves are as ever."""
-    with EmbeddedRedis() as server:
-        first = deployment.guard(server.url, kept=False)
-        await first.verify()
-        assert await states(first) == (False, False)
-    with EmbeddedRedis() as server:
-        second = deployment.guard(server.url, kept=False)
-        await second.verify()
-        assert await states(second) == (True, False)

@@ -1,14 +1,12 @@
 """The note of the label store that was seen last, and what people are told of lost labels."""
 
-import json
-
 import pytest
 
-from guard.core.errors import AuditError, GuardError
+from guard.core.errors import GuardError
 from guard.provenance.store_continuity import LastSeen, Loss, StoreIdentity
 from guard.store.continuity import ContinuityCheck, ContinuityNote, ContinuityReport
-from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 from guard.telemetry.metrics import PrometheusMetrics
+from tests.guards import Audit
 
 SEEN = LastSeen(bytes(range(16)), 7)
 
@@ -54,61 +52,34 @@ def seen(loss=Loss.NONE, until=0, at=NOW, *, noted=True):
     return ContinuityCheck(StoreIdentity(bytes(16), NOW, until), loss, at, noted)
 
 
-@pytest.fixture
-def metrics():
-    """Return the metrics."""
-    return PrometheusMetrics()
-
-
-@pytest.fixture
-def audit(tmp_path):
-    """Return an audit log, and how to read its lines."""
-    log = AuditLogFile(tmp_path / "audit.jsonl")
-    yield log, lambda: [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    log.close()
-
-
-def shown(metrics):
-    """Return the gauge."""
-    return metrics.registry.get_sample_value("guard_labels_incomplete")
-
-
-def test_a_loss_is_told_once_with_what_to_do(metrics, audit, capsys):
+def test_a_loss_is_told_once_with_what_to_do(capsys):
     """And its end, whichever way it comes."""
-    report = ContinuityReport(audit[0], metrics, kept=True)
-    report(seen())
-    report(seen(Loss.EMPTY, UNTIL))
-    report(seen(until=UNTIL))
-    assert shown(metrics) == 1
+    audit, metrics = Audit(), PrometheusMetrics()
+    report = ContinuityReport(audit, metrics, kept=True)
+    for look in (seen(), seen(Loss.EMPTY, UNTIL), seen(until=UNTIL)):
+        report(look)
+    assert metrics.registry.get_sample_value("guard_labels_incomplete") == 1
     words = capsys.readouterr().err
     assert words.count("\n") == 1
     assert all(word in words for word in ("2024-02-12", "memory import", "memory accept-loss"))
 
-    report(seen())
-    report(seen(Loss.ROLLED_BACK, UNTIL))
-    report(seen(until=UNTIL, at=UNTIL))
-    lines = [
-        {k: v for k, v in line.items() if k in {"event", "loss", "store", "why"}}
-        for line in audit[1]()
+    for look in (seen(), seen(Loss.ROLLED_BACK, UNTIL), seen(until=UNTIL, at=UNTIL)):
+        report(look)
+    assert [(one["event"], one.get("loss"), one.get("why")) for one in audit.lines] == [
+        ("guard.labels_incomplete", "empty", None),
+        ("guard.labels_complete", None, "accepted"),
+        ("guard.labels_incomplete", "rolled_back", None),
+        ("guard.labels_complete", None, "expired"),
     ]
-    assert lines == [
-        {"event": "guard.labels_incomplete", "loss": "empty", "store": "redis"},
-        {"event": "guard.labels_complete", "why": "accepted"},
-        {"event": "guard.labels_incomplete", "loss": "rolled_back", "store": "redis"},
-        {"event": "guard.labels_complete", "why": "expired"},
-    ]
-    assert shown(metrics) == 0
+    assert metrics.registry.get_sample_value("guard_labels_incomplete") == 0
 
 
-def test_without_an_audit_log_the_gauge_still_shows(metrics, monkeypatch):
+def test_without_an_audit_log_the_gauge_still_shows():
     """A full disk is counted, and takes back nothing."""
+    audit, metrics = Audit(), PrometheusMetrics()
+    audit.fails.add("event")
+    ContinuityReport(audit, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
 
-    def fail(*_):
-        raise AuditError("full")
-
-    log = NoAuditLog()
-    monkeypatch.setattr(log, "event", fail)
-    ContinuityReport(log, metrics, kept=True)(seen(Loss.EMPTY, UNTIL))
-
-    assert shown(metrics) == 1
-    assert metrics.registry.get_sample_value("guard_errors_total", {"stage": "audit"}) == 1
+    sample = metrics.registry.get_sample_value
+    assert sample("guard_labels_incomplete") == 1
+    assert sample("guard_errors_total", {"stage": "audit"}) == 1

@@ -19,6 +19,12 @@ async def refused(staging):
     return made
 
 
+@pytest.fixture
+def binding(staging, refused):
+    """The key of the token for that candidate."""
+    return staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
+
+
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
@@ -38,9 +44,8 @@ async def test_a_presented_token_fits_one_content_class_and_principal(
     assert (await staging.stage(shown, "r")).tokens[shown.target] is state
 
 
-async def test_an_expired_token_says_so(staging, operator, refused, seal, redis_client):
+async def test_an_expired_token_says_so(staging, refused, binding, seal, redis_client):
     """Redis' own clock decides."""
-    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     mac = seal.promotion("default", refused.digest, "L2", "p", 1)
     await redis_client.execute("HSET", binding, "expires", 1, "used", 0, "mac", mac)
 
@@ -59,11 +64,10 @@ async def test_an_expired_token_says_so(staging, operator, refused, seal, redis_
     ],
 )
 async def test_who_writes_to_redis_cannot_mint_a_token(
-    staging, operator, refused, seal, redis_client, change
+    staging, operator, refused, binding, seal, redis_client, change
 ):
     """Nor change one that was issued."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     await redis_client.execute("HSET", binding, *[part for pair in change.items() for part in pair])
 
     facts = await staging.stage(staged_write("c2"), "r")
@@ -72,28 +76,24 @@ async def test_who_writes_to_redis_cannot_mint_a_token(
 
 
 async def test_a_token_of_one_content_does_not_become_that_of_another(
-    staging, operator, refused, seal, redis_client
+    staging, operator, refused, binding, seal, redis_client
 ):
     """Copied in Redis, with its MAC, to where another content's would be."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
-    keys = staging.keys("default")
     other = staged_write("c2", digest="e" * 64)
-    source = keys.of("binding", refused.digest, MemoryClass.L2.name, "p")
-    await redis_client.execute(
-        "COPY", source, keys.of("binding", other.digest, MemoryClass.L2.name, "p")
-    )
+    copy = staging.keys("default").of("binding", other.digest, MemoryClass.L2.name, "p")
+    await redis_client.execute("COPY", binding, copy)
 
     assert (await staging.stage(other, "r")).tokens[MemoryClass.L2] is TokenState.FORGED
 
 
 async def test_a_used_token_stays_used_for_the_process_that_saw_it(
-    staging, operator, refused, seal, redis_client
+    staging, operator, refused, binding, seal, redis_client
 ):
     """Even where somebody sets it back in Redis."""
     await operator.promote(refused.id, MemoryClass.L2, 60, "operator", seal)
     retry = staged_write("c2")
     assert await staging.commit(retry, RAISED, await staging.stage(retry, "r"), "r") == ""
-    binding = staging.keys("default").of("binding", refused.digest, MemoryClass.L2.name, "p")
     await redis_client.execute("HSET", binding, "used", 0)
 
     assert (await staging.stage(staged_write("c3"), "r")).tokens[MemoryClass.L2] is TokenState.USED

@@ -77,6 +77,7 @@ def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
 
     log.decision(record(targets=[target]))
 
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
     assert lines(tmp_path / "audit.jsonl") == [
         {
             "event": "guard.decision",
@@ -173,13 +174,6 @@ def test_what_a_client_chooses_is_bounded_and_cannot_break_the_line(tmp_path):
     assert len(line["reasons"][0]["detail"]) == DETAIL_CHARS
     assert line["omitted"] == {"reasons": 500 - ITEMS, "targets": 500 - ITEMS}
     assert "\x1b" not in (tmp_path / "audit.jsonl").read_text("utf-8")
-
-
-def test_only_the_user_can_read_the_file(tmp_path):
-    """The file is created with mode 0600."""
-    AuditLogFile(tmp_path / "audit.jsonl")
-
-    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
 
 
 def test_a_full_disk_is_an_audit_error():

@@ -146,17 +146,22 @@ def test_the_tool_label_is_what_the_policy_wrote(tool, mapped, expected, metrics
     assert sample(metrics, "guard_tool_decisions_total", tool=expected, action="block") == 1
 
 
-def test_what_a_rate_is_taken_of_begins_at_zero(metrics):
+@pytest.mark.parametrize(
+    ("series", "labels"),
+    [
+        ("guard_tool_decisions_total", {"tool": "mail_*", "action": "block"}),
+        ("guard_tool_decisions_total", {"tool": "unmapped", "action": "ask"}),
+        (
+            "guard_decisions_total",
+            {"action": "block", "role": "send", "rule": "none", "mode": "enforce"},
+        ),
+        ("guard_would_have_blocked_total", {"role": "send", "rule": "none"}),
+        ("guard_refusals_total", {"code": "bad_json"}),
+    ],
+)
+def test_what_a_rate_is_taken_of_begins_at_zero(series, labels, metrics):
     """A counter that appears with its first event hides that event from every rate."""
-    for labels in (
-        {"tool": "mail_*", "action": "block"},
-        {"tool": "unmapped", "action": "ask"},
-    ):
-        assert sample(metrics, "guard_tool_decisions_total", **labels) == 0
-    labels = {"action": "block", "role": "send", "rule": "none", "mode": "enforce"}
-    assert sample(metrics, "guard_decisions_total", **labels) == 0
-    assert sample(metrics, "guard_would_have_blocked_total", role="send", rule="none") == 0
-    assert sample(metrics, "guard_refusals_total", code="bad_json") == 0
+    assert sample(metrics, series, **labels) == 0
 
 
 BOUNDS = (0.0, 0.00005, 0.1, 0.5, 1, 5.0, 12_345_678.0)

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -21,32 +22,19 @@ ALLOWED = Verdict(Action.ALLOW, Mode.ENFORCE, (), "digest")
 REFUSED = Verdict(Action.ASK, Mode.ENFORCE, (Reason("tainted", "r", Action.ASK),), "digest")
 
 
-class Got(list):
-    """What a receiver took, with the headers of every request, and what it answers first."""
-
-    def __init__(self):
-        super().__init__()
-        self.headers, self.statuses = [], []
-
-
 @pytest.fixture
 def receiver():
-    """Yield an OTLP receiver's address and what it got."""
-    got = Got()
+    """Yield an OTLP receiver's address, and what it took; a test gives its first statuses."""
+    got = SimpleNamespace(requests=[], statuses=[])
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
-            got.headers.append({"path": self.path, **self.headers})
             status = got.statuses.pop(0) if got.statuses else 200
             if status == 200:
-                got.append(ExportTraceServiceRequest.FromString(body))
+                got.requests.append(ExportTraceServiceRequest.FromString(body))
             self.send_response(status)
-            self.send_header("content-type", "application/x-protobuf")
             self.end_headers()
-
-        def log_message(self, *args):
-            pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever)
@@ -59,18 +47,28 @@ def receiver():
 
 def spans_in(got):
     """Return the spans that arrived, and the attributes of each."""
-    spans = [s for r in got for rs in r.resource_spans for ss in rs.scope_spans for s in ss.spans]
+    spans = [
+        s
+        for r in got.requests
+        for rs in r.resource_spans
+        for ss in rs.scope_spans
+        for s in ss.spans
+    ]
     return spans, [{a.key: a.value.string_value for a in span.attributes} for span in spans]
+
+
+def play(recorder, number, trace="", verdict=ALLOWED):
+    """Have one call recorded, from its verdict to its result."""
+    call = replace(CALL, id=f"c{number}", trace=trace)
+    recorder.call(call, verdict, required=False)
+    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
 
 
 def test_a_call_is_one_span_with_its_callers_as_parent(receiver):
     """From verdict to result, without a word of its arguments."""
     endpoint, got = receiver
     recorder = SpanRecorder(endpoint)
-    call = replace(CALL, trace=PARENT)
-
-    recorder.call(call, ALLOWED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
+    play(recorder, 1, PARENT)
     recorder.close()
     [span], [attributes] = spans_in(got)
 
@@ -81,7 +79,7 @@ def test_a_call_is_one_span_with_its_callers_as_parent(receiver):
     assert attributes["gen_ai.operation.name"] == "execute_tool"
     assert attributes["mcp.method.name"] == "tools/call"
     assert attributes["guard.action"] == "allow"
-    assert "secret" not in str(got)
+    assert "secret" not in str(got.requests)
 
 
 def test_a_refused_call_is_an_error_with_its_reason(receiver):
@@ -89,21 +87,13 @@ def test_a_refused_call_is_an_error_with_its_reason(receiver):
     endpoint, got = receiver
     recorder = SpanRecorder(endpoint)
 
-    recorder.call(CALL, REFUSED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(CALL, Role.SEND)), "x", 2.0))
+    play(recorder, 1, verdict=REFUSED)
     recorder.close()
     [span], [attributes] = spans_in(got)
 
     assert span.status.code == 2
     assert attributes["error.type"] == "tainted"
     assert not span.parent_span_id
-
-
-def play(recorder, number, trace=""):
-    """Have one call recorded, from its verdict to its result."""
-    call = replace(CALL, id=f"c{number}", trace=trace)
-    recorder.call(call, ALLOWED, required=False)
-    recorder.result(ToolResult(untraced(ClassifiedCall(call, Role.SEND)), "sent", 2.0))
 
 
 def test_what_the_caller_does_not_sample_is_not_sampled_here(receiver):

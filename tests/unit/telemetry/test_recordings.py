@@ -2,12 +2,11 @@
 
 import errno
 import json
-import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from guard import Guard
 from guard.core.calls import ClassifiedCall, ToolResult, untraced
 from guard.core.errors import AuditError, InputError
 from guard.core.model import Identity, Role, ToolCall
@@ -118,16 +117,12 @@ def damaged(data, how):
 
 def test_a_full_disk_loses_nothing_that_fits_in_memory(writer, tmp_path, monkeypatch):
     """What could not be written is written once there is room; meanwhile required calls fail."""
-    real = os.write
-
-    def full(handle, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(recordings.os, "write", full)
-    writer.call(call(1), ALLOWED, required=False)
-    with pytest.raises(AuditError, match="No space left"):
-        writer.call(call(2), ALLOWED, required=True)
-    monkeypatch.setattr(recordings.os, "write", real)
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr(recordings.os, "write", full)
+        writer.call(call(1), ALLOWED, required=False)
+        with pytest.raises(AuditError, match="No space left"):
+            writer.call(call(2), ALLOWED, required=True)
     writer.call(call(3), ALLOWED, required=True)
     writer.close()
 
@@ -174,20 +169,6 @@ def test_recordings_are_runs_of_the_trace_format(writer, tmp_path):
     assert run.prompts[0].text == "write to bob@partner.example"
     assert (found.calls, found.unanswered) == (2, 1)
     assert [c["id"] for c in alone["calls"]] == ["id2"]
-
-
-async def test_a_policy_that_requires_a_recording_blocks_without_one(tmp_path):
-    """Fail closed: no recording, no call."""
-    policy = tmp_path / "p.yaml"
-    policy.write_text(
-        "version: 1\nname: p\nrecording: required\ntools:\n  - {match: [t], role: other}\n"
-        "rules:\n  - {id: all, type: expression, when: 'true', effect: allow}\n"
-    )
-    async with Guard.open(policy) as guard:
-        verdict = await guard.session().authorize("t", {})
-
-    assert verdict.action == "block"
-    assert next(reason.code for reason in verdict.reasons) == "recording_error"
 
 
 def test_a_principal_can_be_erased(writer, tmp_path):

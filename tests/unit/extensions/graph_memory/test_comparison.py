@@ -1,6 +1,9 @@
 """What is told of a comparison, and whose structure makes the difference."""
 
+from dataclasses import replace
 from itertools import count
+
+import pytest
 
 from guard.extensions.graph_memory.comparison import Comparison, note_on, whose_structure
 from guard.extensions.graph_memory.grounding import Grounding
@@ -32,52 +35,42 @@ def compared(ledger, grounding):
     return Comparison(*names, tuple(map(alone.place, served.items)), "pagerank", len(ledger))
 
 
-def test_the_writer_of_a_merge_or_a_deletion_is_found():
+PEER = Writer("peer", b"p" * 8, 1, 10.0)
+BROUGHT_FORWARD = [Write(Change.EDGE, "query", "rival", weight=9.0, writer=PEER)]
+
+
+@pytest.mark.parametrize(
+    ("attack", "found"),
+    [
+        ([Write(Change.MERGE, "query", "rival", writer=PEER)], ("peer", 1)),
+        ([Write(Change.DELETE_EDGE, "near", "right", writer=PEER)], ("peer", 1)),
+        ([Write(Change.DELETE_NODE, "near", writer=PEER)], ("peer", 1)),
+        (
+            [
+                Write(Change.EDGE, "query", "rival", weight=0.2, writer=replace(PEER, call=n))
+                for n in range(20)
+            ],
+            ("peer", 19),
+        ),
+        ([*BROUGHT_FORWARD, replace(BROUGHT_FORWARD[0], writer=Writer("other"))], None),
+    ],
+    ids=["merge", "edge deleted", "node deleted", "many calls together", "either of two alone"],
+)
+def test_the_writer_of_what_changed_the_order_is_found(attack, found):
     """Whatever kind of structure it is, and whoever else wrote around it."""
-    noise = Write(Change.EDGE, "tea", "milk", writer=NOISE)
-    for change in (
-        Write(Change.MERGE, "query", "rival", writer=Writer("peer", b"p" * 8, 1, 10.0)),
-        Write(Change.DELETE_EDGE, "near", "right", writer=Writer("peer", b"p" * 8, 1, 10.0)),
-        Write(Change.DELETE_NODE, "near", writer=Writer("peer", b"p" * 8, 1, 10.0)),
-    ):
-        ledger, grounding = world(change, noise)
-        found = compared(ledger, grounding)
-        assert found.authentic == ("right", "rival")
-        assert found.diverged
-        writer = whose_structure(PageRank(), ledger, grounding, found)
-        assert (writer.principal, writer.call) == ("peer", 1)
-
-
-def test_many_calls_of_one_principal_are_one_doing():
-    """No call alone, but all of its sessions together."""
-    attack = [
-        Write(Change.EDGE, "query", "rival", weight=0.2, writer=Writer("peer", bytes([n]) * 8, n))
-        for n in range(20)
-    ]
-    ledger, grounding = world(*attack)
-    found = compared(ledger, grounding)
-    assert found.served[0] == "rival"
-    assert whose_structure(PageRank(), ledger, grounding, found).principal == "peer"
-
-
-def test_nobody_is_named_where_nobody_alone_did_it():
-    """Two principals, either of whom would have been enough."""
-    attack = [
-        Write(Change.EDGE, "query", "rival", weight=9.0, writer=Writer(name))
-        for name in ("peer", "other")
-    ]
-    ledger, grounding = world(*attack)
-    assert whose_structure(PageRank(), ledger, grounding, compared(ledger, grounding)) is None
+    ledger, grounding = world(*attack, Write(Change.EDGE, "tea", "milk", writer=NOISE))
+    made = compared(ledger, grounding)
+    writer = whose_structure(PageRank(), ledger, grounding, made)
+    assert made.authentic == ("right", "rival")
+    assert made.diverged
+    assert (writer and (writer.principal, writer.call)) == found
 
 
 def test_no_more_is_tried_than_there_is_time_for():
     """An answer does not wait for whose doing it is."""
-    ledger, grounding = world(
-        Write(Change.EDGE, "query", "rival", weight=9.0, writer=Writer("peer"))
-    )
+    ledger, grounding = world(*BROUGHT_FORWARD)
     found = compared(ledger, grounding)
     assert whose_structure(PageRank(), ledger, grounding, found, lambda: False) is None
-    assert whose_structure(PageRank(), ledger, grounding, found).principal == "peer"
 
 
 def test_a_name_cannot_speak_for_the_guard():
@@ -95,10 +88,9 @@ def test_many_other_writers_hide_nobody():
         Write(Change.EDGE, "tea", f"milk {n}", writer=Writer(f"noise {n}", bytes(8), n, float(n)))
         for n in range(300)
     ]
-    one = Write(Change.EDGE, "query", "rival", weight=9.0, writer=Writer("peer", b"p" * 8, 7))
-    ledger, grounding = world(*noise[:100], one, *noise[100:])
+    ledger, grounding = world(*noise[:100], *BROUGHT_FORWARD, *noise[100:])
     found = compared(ledger, grounding)
     tries = count()
     writer = whose_structure(PageRank(), ledger, grounding, found, lambda: next(tries) >= 0)
-    assert (writer.principal, writer.call) == ("peer", 7)
+    assert (writer.principal, writer.call) == ("peer", 1)
     assert next(tries) < 30

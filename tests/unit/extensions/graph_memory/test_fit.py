@@ -6,24 +6,8 @@ import pytest
 
 from guard.cli.graph_memory import fitted
 from guard.core.errors import InputError
-from guard.extensions.graph_memory.fit import fit
 from guard.extensions.graph_memory.ledger import Change, Ledger, Write
-from guard.extensions.graph_memory.replay import is_order
 from guard.extensions.graph_memory.selectors import discover_selectors, selector_from
-from lab.selection.fitting import store_of
-
-TRUE = {"damping": 0.85, "directed": True, "weights": True}
-
-
-def test_a_walk_of_another_library_is_found_and_the_default_is_not_it():
-    """The fit is measured on answers that it has not seen."""
-    graph, answers = store_of("pagerank", TRUE, 3)
-    [found] = fit(graph, answers, {"pagerank"})
-    assert (found.parameters["directed"], found.fidelity) == (True, 1.0)
-    assert abs(float(found.parameters["damping"]) - TRUE["damping"]) <= 0.05
-    default = selector_from("pagerank", {})
-    alike = [is_order(one.served, default.rank(graph, one.recall)) for one in answers]
-    assert sum(alike) < len(alike) / 2
 
 
 @pytest.mark.parametrize("name", sorted(discover_selectors()))

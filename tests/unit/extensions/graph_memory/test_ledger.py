@@ -127,35 +127,43 @@ def test_an_edge_whose_weight_is_none_is_in_no_graph(weight, by):
     assert made.ignored == 1
 
 
-def test_who_wrote_what_does_not_count_is_known():
-    """Newest first, and the graph without it."""
-    other = Writer("other", label=Integrity.ADVISORY)
-    made = ledger(edge("a", "b"), edge("a", "c", PEER), edge("a", "d", other))
+OTHER = Writer("other", label=Integrity.ADVISORY)
+
+
+@pytest.mark.parametrize(
+    ("writes", "writers", "without", "duplicates_add"),
+    [
+        pytest.param(
+            [edge("a", "b"), edge("a", "c", PEER), edge("a", "d", OTHER)],
+            [OTHER, PEER],
+            [AB, AD],
+            True,
+            id="newest first",
+        ),
+        pytest.param(
+            [edge("a", "b"), edge("c", "d"), gone("a", "b"), merge("a", "c", PEER)],
+            [PEER],
+            [AB, CD],
+            True,
+            id="what was taken away or made one is there again",
+        ),
+        pytest.param(
+            [edge("a", "b", PEER), edge("a", "b")],
+            [PEER],
+            [AB],
+            False,
+            id="of two edges that count once the second is there",
+        ),
+    ],
+)
+def test_who_wrote_what_does_not_count_is_known(writes, writers, without, duplicates_add):
+    """And the graph without the peer's writes."""
+    made = ledger(*writes, duplicates_add=duplicates_add)
     found = made.uncounted_by_writer()
-    assert list(found) == [other, PEER]
-    graph, _ = made.without(found[PEER])
-    assert edges(made, graph) == [("a", "b", 1.0), ("a", "d", 1.0)]
-
-
-def test_without_a_deletion_or_a_merge_their_edges_are_there_again():
-    """What a writer took away is given back, and what was made one is two."""
-    made = ledger(
-        edge("a", "b"),
-        edge("c", "d"),
-        Write(Change.DELETE_EDGE, "a", "b", "r", writer=PEER),
-        Write(Change.MERGE, "a", "c", writer=PEER),
-    )
-    assert edges(made, made.full) == [("a", "d", 1.0)]
-    graph, root = made.without(made.uncounted_by_writer()[PEER])
-    assert edges(made, graph) == [("a", "b", 1.0), ("c", "d", 1.0)]
-    assert root(made.number("c")) == made.number("c")
-
-
-def test_without_the_first_of_two_edges_that_count_once_the_second_is_there():
-    """Where a duplicate is skipped, taking the first out leaves the other writer's."""
-    made = ledger(edge("a", "b", PEER), edge("a", "b"), duplicates_add=False)
-    graph, _ = made.without(made.uncounted_by_writer()[PEER])
-    assert edges(made, graph) == [("a", "b", 1.0)]
+    graph, root = made.without(found[PEER])
+    assert list(found) == writers
+    assert edges(made, graph) == without
+    assert root(made.number("b")) == made.number("b")
 
 
 names = st.sampled_from("abcd")
@@ -180,7 +188,11 @@ def counted_by_closure(writes):
         found.append(write.writer is US and known.issuperset(write.parents))
     while True:
         good = {
-            name: all(ok for ok, one in zip(found, writes, strict=True) if is_node(one, name))
+            name: all(
+                ok
+                for ok, one in zip(found, writes, strict=True)
+                if (one.change, one.one) == (Change.NODE, name)
+            )
             for name in "abcd"
         }
         after = [
@@ -190,11 +202,6 @@ def counted_by_closure(writes):
         if after == found:
             return found
         found = after
-
-
-def is_node(write, name):
-    """Return whether a write says something of a node."""
-    return write.change is Change.NODE and write.one == name
 
 
 @settings(max_examples=300, deadline=None)

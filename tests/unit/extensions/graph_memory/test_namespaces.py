@@ -29,53 +29,53 @@ NAMESPACES = Namespaces(
         ({"group": ""}, "main-untrusted"),
         ({"group": "main"}, "main-untrusted"),
         ({"group": "MAIN-UNTRUSTED"}, "MAIN-UNTRUSTED-untrusted"),
+        ({"group": "main-untrusted"}, None),
     ],
 )
 def test_what_does_not_count_is_written_apart(given_, written):
-    """Whatever namespace it names, or none."""
-    assert kept_apart(NAMESPACES, "save", {"text": "x", **given_}) == {
-        "text": "x",
-        "group": written,
-    }
-
-
-def test_what_is_apart_already_stays():
-    """Its name ends as untrusted ones do."""
-    assert kept_apart(NAMESPACES, "save", {"group": "main-untrusted"}) is None
+    """Whatever namespace it names, or none; a name that ends as untrusted ones do stays."""
+    expected = None if written is None else {"text": "x", "group": written}
+    assert kept_apart(NAMESPACES, "save", {"text": "x", **given_}) == expected
 
 
 @pytest.mark.parametrize(
-    "group",
-    [["main"], {"main": 1}, 7, "main\0", "a" * 49, "ma in", "m\N{CYRILLIC SMALL LETTER A}in"],
+    ("tool", "arguments"),
+    [
+        ("save", {"group": ["main"]}),
+        ("save", {"group": {"main": 1}}),
+        ("save", {"group": 7}),
+        ("save", {"group": "main\0"}),
+        ("save", {"group": "a" * 49}),
+        ("save", {"group": "ma in"}),
+        ("save", {"group": "m\N{CYRILLIC SMALL LETTER A}in"}),
+        ("forget", {"id": "1"}),
+    ],
 )
-def test_a_name_that_a_store_might_read_otherwise_is_refused(group):
-    """Cut, folded or split, it would not end as it is written."""
+def test_a_name_that_a_store_might_read_otherwise_is_refused(tool, arguments):
+    """Cut, folded or split, it would not end as written; a deletion by id reaches all of them."""
     with pytest.raises(NamespaceError):
-        kept_apart(NAMESPACES, "save", {"group": group})
+        kept_apart(NAMESPACES, tool, arguments)
 
 
-def test_a_write_that_names_none_cannot_be_kept_apart():
-    """A deletion by id reaches every namespace."""
-    with pytest.raises(NamespaceError):
-        kept_apart(NAMESPACES, "forget", {"id": "1"})
+BOTH = ["main", "team", "main-untrusted", "team-untrusted"]
 
 
-def test_a_read_is_of_both_and_the_question_without_of_one():
-    """The untrusted namespaces beside those that it names, and without any."""
-    served = widened(NAMESPACES, "search", {"query": "q", "groups": ["main", "team"]})
-    assert served["groups"] == ["main", "team", "main-untrusted", "team-untrusted"]
-    assert narrowed(NAMESPACES, "search", served)["groups"] == ["main", "team"]
-    assert widened(NAMESPACES, "search", {})["groups"] == ["main", "main-untrusted"]
-    assert widened(NAMESPACES, "search", served) is None
-
-
-def test_a_read_of_one_namespace_is_left_and_is_of_that_one():
-    """Nothing else is in its answer: there is nothing to ask, or nothing that counts."""
-    assert widened(NAMESPACES, "look", {"group": "team"}) is None
-    assert narrowed(NAMESPACES, "look", {"group": "team"}) == {"group": "team"}
-    assert narrowed(NAMESPACES, "look", {}) == {}
-    assert narrowed(NAMESPACES, "look", {"group": "team-untrusted"}) is None
-    assert narrowed(NAMESPACES, "search", {"groups": ["team-untrusted"]}) is None
+@pytest.mark.parametrize(
+    ("tool", "arguments", "served", "asked"),
+    [
+        ("search", {"groups": ["main", "team"]}, {"groups": BOTH}, {"groups": ["main", "team"]}),
+        ("search", {}, {"groups": ["main", "main-untrusted"]}, {"groups": ["main"]}),
+        ("search", {"groups": BOTH}, None, {"groups": ["main", "team"]}),
+        ("search", {"groups": ["team-untrusted"]}, None, None),
+        ("look", {"group": "team"}, None, {"group": "team"}),
+        ("look", {}, None, {}),
+        ("look", {"group": "team-untrusted"}, None, None),
+    ],
+)
+def test_a_read_is_of_both_and_the_question_without_of_one(tool, arguments, served, asked):
+    """The untrusted namespaces beside those that it names; a read of one namespace is left."""
+    assert widened(NAMESPACES, tool, arguments) == served
+    assert narrowed(NAMESPACES, tool, served or arguments) == asked
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Saves are judged after commit; a finding asks before a send, and withholds only where it may."""
 
+from dataclasses import replace
+
 import pytest
 
 from guard.core.mappings import DetectionSettings
@@ -7,12 +9,13 @@ from guard.core.model import Integrity
 from guard.core.policy import Action, StateLimits
 from guard.extensions.propagation.containment import CURSOR, contained_set
 from guard.extensions.propagation.detection import BY_RULE, CLEAN, Calibration, PoisoningDetector
-from guard.extensions.propagation.events import Edge, Event, EventKind
+from guard.extensions.propagation.events import Edge
 from guard.extensions.propagation.evidence import Kind
 from guard.operations.detection import Model, Watch
 from guard.operations.incidents import Given
 from guard.operations.labels import LabelOperator
 from guard.provenance.approvals import Grant
+from tests.unit.extensions.propagation.test_graph import SAVED, node
 from tests.unit.extensions.propagation.test_incidents import HONEST, NOW, POISON, shown
 
 ASKS = DetectionSettings(withholds=False, threshold=0.5)
@@ -182,30 +185,14 @@ async def test_an_altered_cursor_judges_everything_again(agent, store, seal):
     assert (await watch(store, seal).round(NOW)).saves == 2
 
 
-def event(number, *, principal=b"p" * 8, what=EventKind.SAVE, label=Integrity.ADVISORY, **more):
-    """Return an event."""
-    return Event(
-        what=what,
-        node=number.to_bytes(8, "big"),
-        label=label,
-        call=number,
-        at=float(number),
-        session=b"s" * 8,
-        principal=principal,
-        place=more.pop("place", number.to_bytes(12, "big")),
-        tool=more.pop("tool", "save"),
-        store="facts",
-        **more,
-    )
-
-
 def test_what_follows_from_a_finding_is_one():
     """By confirmed edges only; a resemblance or an exposure follows from nothing."""
     detector = PoisoningDetector(0.5)
-    bad = event(1, label=Integrity.UNTRUSTED, values=(b"v" * 12,))
+    bad = replace(SAVED, node=node(1), values=(b"v" * 12,))
     assert detector.judge(bad) is not None
-    copy = detector.judge(event(2, edges=(Edge(bad.node, Kind.RUN),)))
-    alike = detector.judge(event(3, edges=(Edge(bad.node, Kind.RESEMBLANCE),)))
+    honest = replace(SAVED, node=node(2), label=Integrity.ADVISORY)
+    copy = detector.judge(replace(honest, edges=(Edge(bad.node, Kind.RUN),)))
+    alike = detector.judge(replace(honest, edges=(Edge(bad.node, Kind.RESEMBLANCE),)))
 
     assert copy.follows == bad.node
     assert alike is None

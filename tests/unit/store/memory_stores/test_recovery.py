@@ -101,12 +101,13 @@ async def scene(redis_client, redis_namespace, monkeypatch):
     ],
     ids=["there", "there as JSON", "something else", "nothing", "no answer"],
 )
-async def test_the_next_worker_settles_what_its_predecessor_left(scene, answer, fate):
+@pytest.mark.parametrize("worker", ["guard:1", "guard:0"], ids=["the next worker", "its own"])
+async def test_a_worker_settles_what_nobody_awaits(scene, answer, fate, worker):
     """By the recall of the profile, behind the listener of the write; on record and counted."""
     await scene.lose("guard:0")
     scene.answer = answer
 
-    assert await scene.worker("guard:1").once() == [("lost", fate)]
+    assert await scene.worker(worker).once() == [("lost", fate)]
 
     assert scene.asked == [("127.0.0.1:8080", "get", {"key": "lost"})]
     [(event, fields)] = scene.audit.events
@@ -129,13 +130,6 @@ async def test_another_guards_write_is_left_alone_while_that_guard_lives(scene):
     assert await other.once() == []
 
     await scene.client.execute("DEL", f"{scene.namespace}:owner:other:0")
-    assert await scene.worker("guard:0").once() == [("lost", Fate.ACKNOWLEDGED)]
-
-
-async def test_a_worker_settles_its_own_writes_that_it_no_longer_awaits(scene):
-    """The answer came while Redis was away: nobody waits for it any more."""
-    await scene.lose("guard:0")
-
     assert await scene.worker("guard:0").once() == [("lost", Fate.ACKNOWLEDGED)]
 
 

@@ -25,7 +25,8 @@ from guard.demo.story import Places, Story, Via
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
-from tests.e2e.console_stage import PEOPLE, SECRET, browse, call, wait_for
+from tests.e2e.clients import call_tool
+from tests.e2e.console_stage import PEOPLE, SECRET, browse, wait_for
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -127,7 +128,7 @@ def _board():
                 break
             attacked = 0.4 < passed < 0.7 and number % 3 == 0
             to, tool = (ATTACK if attacked else ORDINARY)[number % 2]
-            call(port, to, "status", tool=tool)
+            call_tool(port, tool, {"to": to, "subject": "status", "body": "status"})
             time.sleep(0.1)
         span = {"from": began + 10, "to": began + SECONDS}
         panels = [p for p in json.loads(BOARD.read_text("utf-8"))["panels"] if p["type"] in PANELS]

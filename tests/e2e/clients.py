@@ -176,11 +176,23 @@ class Wrapper:
             stream.close()
 
 
-class Reading:
-    """An answer that a task reads; whoever derives from it adds to the text."""
+class Posting:
+    """One POST of a client that reads events, whose answer is read by a task as it comes."""
 
-    def __init__(self):
-        self.text = ""
+    def __init__(self, url, document, proxy=None):
+        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
+        self._url, self._document = url, document
+        self.status, self.type, self.text = 0, "", ""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self):
+        accept = {"accept": "application/json, text/event-stream"}
+        posted = self._client.stream("POST", self._url, json=self._document, headers=accept)
+        async with self._client, posted as answer:
+            self.status, self.type = answer.status_code, answer.headers.get("content-type", "")
+            async for piece in answer.aiter_text():
+                self.text += piece
+        return self
 
     async def reads(self, text):
         """Wait until something stands in what has come so far."""
@@ -188,3 +200,14 @@ class Reading:
             while text not in self.text:
                 assert not self.task.done() or text in self.text, self.text
                 await asyncio.sleep(0.02)
+
+    async def leave(self):
+        """Hang up."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    @property
+    def messages(self):
+        """The messages in the events so far."""
+        lines = [one for one in self.text.splitlines() if one.startswith("data: ")]
+        return [json.loads(one.removeprefix("data: ")) for one in lines]

@@ -6,14 +6,14 @@ by hand, as its clients do.
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
-from mcp import ClientSession, McpError, types
+from mcp import ClientSession, types
 from mcp.client.streamable_http import streamable_http_client
 
 from guard.processes.loopback import Rig, free_port
@@ -30,7 +30,7 @@ servers:
   - {name: older, upstream: "127.0.0.1:OLDER", tools: [TOOL]}
   - {name: newer, upstream: "127.0.0.1:NEWER", tools: [TOOL]}
 ask:
-  HOLD
+  hold: 5m
   elicit:
     - by: form
       rules: [ask-unknown, recall-before-unknown-send, suspicious-unknown-send]
@@ -54,41 +54,22 @@ class Listeners:
         return f"http://127.0.0.1:{self.ports[principal]}/mcp"
 
 
-@contextmanager
-def running(directory, ask):
-    """Start one."""
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """Start one that holds calls open."""
     with Rig() as rig:
         older, newer = rig.server("lab.fixture_server"), rig.server("lab.modern_server")
-        text = POLICY.replace("HOLD", ask).replace("TOOL", TOOL)
+        text = POLICY.replace("TOOL", TOOL)
         text = text.replace("OLDER", str(older)).replace("NEWER", str(newer))
-        ports = {n: free_port() for n in ("form", "url", "other", "new form", "new url")}
+        ports = {name: free_port() for name in ("form", "url", "new form", "new url")}
         options = ["--console-url", PAGE]
         for name, port in ports.items():
             to = newer if name.startswith("new ") else older
             principal = name.removeprefix("new ")
             options += ["--reverse", f"{principal}@127.0.0.1:{port}=http://127.0.0.1:{to}"]
+        directory = tmp_path_factory.mktemp("held")
         with holding(directory, text, Elsewhere(older), *options) as place:
             yield Listeners(place, ports)
-
-
-@pytest.fixture(scope="module")
-def held(tmp_path_factory):
-    """Return one that holds calls open."""
-    with running(tmp_path_factory.mktemp("held"), "hold: 5m") as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def refused(tmp_path_factory):
-    """Return one that refuses them at once."""
-    with running(tmp_path_factory.mktemp("refused"), "# nothing is held") as place:
-        yield place
-
-
-@pytest.fixture(params=["held", "refused"])
-def place(request):
-    """Return each of them."""
-    return request.getfixturevalue(request.param)
 
 
 @dataclass
@@ -110,7 +91,7 @@ class Person:
 
 @asynccontextmanager
 async def client(url, person):
-    """Open a session of the official SDK, with somebody to ask or without."""
+    """Open a session of the official SDK, with somebody to ask."""
     async with (
         httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http,
         streamable_http_client(url, http_client=http) as (read, write, _),
@@ -118,16 +99,11 @@ async def client(url, person):
             read,
             write,
             timedelta(seconds=SECONDS),
-            elicitation_callback=person.asked if person is not None else None,
+            elicitation_callback=person.asked,
         ) as opened,
     ):
         await opened.initialize()
         yield opened
-
-
-def guard_of(result):
-    """Return a refusal's data in a tool result."""
-    return dict(result.meta["guard"])
 
 
 async def test_a_form_that_is_accepted_releases_the_call(held):
@@ -140,28 +116,6 @@ async def test_a_form_that_is_accepted_releases_the_call(held):
     assert "one@partner.test" in person.shown[0].message
     line = [one for one in held.place.guard.audit() if one["event"] == "guard.approval"][-1]
     assert (line["answer"], line["how"]) == ("granted", "elicitation")
-
-
-@pytest.mark.parametrize(
-    ("person", "code"),
-    [
-        (Person("decline"), "approval_denied"),
-        (Person("accept", {"approve": False}), "approval_denied"),
-        (Person("cancel"), "approval_required"),
-        (Person("accept", {"approve": "true"}), "approval_required"),
-        (Person("accept", {}), "approval_required"),
-    ],
-    ids=["declined", "accepted with no", "cancelled", "a text", "empty"],
-)
-async def test_anything_but_a_yes_releases_nothing(held, person, code):
-    """A no denies it; what is no answer leaves it to somebody else."""
-    async with client(held.url("form"), person) as mcp:
-        result = await mcp.call_tool("echo", {"text": "two@partner.test"})
-    async with held.place.desk() as people:
-        for one in await people.waiting():
-            await people.deny(one.decision)
-
-    assert guard_of(result)["code"] == code
 
 
 async def test_a_page_that_is_opened_is_no_answer(held):
@@ -185,47 +139,16 @@ async def test_a_page_that_is_opened_is_no_answer(held):
     assert result.content[0].text == "four@partner.test"
 
 
-@pytest.mark.parametrize("principal", ["other", "form", "url"])
-async def test_who_is_not_named_or_cannot_ask_is_not_asked(held, principal):
-    """A client without elicitation, and one whose principal the policy does not name, wait."""
-    person = Person("accept", {"approve": True}) if principal == "other" else None
-    async with client(held.url(principal), person) as mcp, held.place.desk() as people:
-        call = asyncio.get_running_loop().create_task(
-            mcp.call_tool("echo", {"text": f"five-{principal}@partner.test"})
-        )
-        await people.deny((await people.asked(receiver=f"five-{principal}@partner.test"))[-1])
-        result = await call
-
-    assert person is None or person.shown == []
-    assert guard_of(result)["code"] == "approval_denied"
-
-
-async def test_an_answer_that_nobody_asked_for_is_dropped(place):
+async def test_an_answer_that_nobody_asked_for_is_dropped(held):
     """An agent that guesses, or answers another's question, is not heard."""
     answer = {"action": "accept", "content": {"approve": True}}
     message = {"jsonrpc": "2.0", "id": f"guard-elicit-{'0' * 32}", "result": answer}
     async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http:
-        told = await http.post(place.url("form"), json=message)
+        told = await http.post(held.url("form"), json=message)
 
-    refused = [one for one in place.place.guard.audit() if one["event"] == "guard.unreadable"]
+    refused = [one for one in held.place.guard.audit() if one["event"] == "guard.unreadable"]
     assert told.status_code == 202
     assert refused[-1]["code"] == "unasked_answer"
-
-
-async def test_where_nothing_is_held_a_url_is_asked_for_by_an_error(refused):
-    """Code -32042 names the page; after the answer there the call goes out."""
-    async with client(refused.url("url"), Person("accept")) as mcp, refused.place.desk() as people:
-        with pytest.raises(McpError) as failed:
-            await mcp.call_tool("echo", {"text": "six@partner.test"})
-        [*_, decision] = await people.asked(receiver="six@partner.test")
-        await people.answer(decision, granted=True)
-        result = await mcp.call_tool("echo", {"text": "six@partner.test"})
-
-    [wanted] = failed.value.error.data["elicitations"]
-    assert failed.value.error.code == -32042
-    assert wanted["url"] == f"{PAGE}/approvals/default/{decision}"
-    assert wanted["elicitationId"] == decision
-    assert result.content[0].text == "six@partner.test"
 
 
 class Modern:
@@ -260,42 +183,30 @@ class Modern:
 
 def again(result, answer):
     """Return what a request that comes again carries."""
-    responses = {} if answer is None else {"inputResponses": {"guard-approval": answer}}
+    responses = {"inputResponses": {"guard-approval": answer}}
     return {"requestState": result["requestState"], **responses}
 
 
 YES = {"action": "accept", "content": {"approve": True}}
 
 
-async def test_a_request_comes_again_with_the_answer(place):
-    """It is answered `input_required`, held by nobody, and goes out once it has come again."""
-    modern = Modern(place, "form", {"form": {}})
+async def test_a_request_comes_again_with_the_answer(held):
+    """It is answered `input_required`, held by nobody, and goes out once it has come again.
+
+    A yes for one call opens no other, and a state of another client opens none.
+    """
+    modern = Modern(held, "form", {"form": {}})
     call = ("echo", {"words": "seven@partner.test"})
     first = await modern.call(*call)
+    other = await modern.call("echo", {"words": "ten@partner.test"}, **again(first, YES))
+    elsewhere = await Modern(held, "url", {"url": {}}).call(*call, **again(first, YES))
     second = await modern.call(*call, **again(first, YES))
     third = await modern.call(*call, **again(first, YES))
 
-    assert first["resultType"] == "input_required"
     asked_for = first["inputRequests"]["guard-approval"]
     assert asked_for["method"] == "elicitation/create"
     assert "seven@partner.test" in asked_for["params"]["message"]
     assert "seven" not in first["requestState"]
     assert second["content"][0]["text"] == "seven@partner.test"
-    assert third["resultType"] == "input_required"
-
-
-async def test_a_state_is_for_its_call_its_principal_and_whole(place):
-    """A yes for one call opens no other; a state of another client, or an altered one, none."""
-    modern = Modern(place, "form", {"form": {}})
-    first = await modern.call("echo", {"words": "nine@partner.test"})
-    other = await modern.call("echo", {"words": "ten@partner.test"}, **again(first, YES))
-    elsewhere = await Modern(place, "url", {"url": {}}).call(
-        "echo", {"words": "nine@partner.test"}, **again(first, YES)
-    )
-    state = first["requestState"]
-    altered = {**first, "requestState": state[:-8] + ("A" * 8)}
-    broken = await modern.call("echo", {"words": "nine@partner.test"}, **again(altered, YES))
-
-    assert other["resultType"] == "input_required"
     assert elsewhere["_meta"]["guard"]["code"] == "bad_request_state"
-    assert broken["_meta"]["guard"]["code"] == "bad_request_state"
+    assert {one["resultType"] for one in (first, other, third)} == {"input_required"}

@@ -23,7 +23,8 @@ from tests.e2e.running_guard import (
     tool_call,
     wait_until,
 )
-from tests.e2e.test_failure_matrix import TE, _chunked, _json
+from tests.e2e.running_guard import json_bytes as _json
+from tests.e2e.test_failure_matrix import TE, _chunked
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
 FRONTED = {"GUARD_PEP": "envoy"}

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import ssl
 import tempfile
 from dataclasses import dataclass
@@ -14,10 +13,16 @@ import jwt
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.processes.loopback import free_port, start
-from lab.envoy_rig import Certificates, Edge, RunningEnvoy, start_envoy
+from guard.processes.loopback import free_port
+from lab.envoy_rig import Certificates, Edge, start_envoy
 from tests.e2e import quic_client
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
+from tests.e2e.running_guard import (
+    RunningGuard,
+    Upstream,
+    needs_envoy,
+    start_decider,
+    tool_call,
+)
 from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
 from tests.e2e.tls_upstream import issue
 
@@ -30,7 +35,6 @@ class Stage:
     """A guard between two sides of one Envoy, in front of three servers."""
 
     guard: RunningGuard
-    envoy: RunningEnvoy
     directory: Path
     clear: dict[str, int]
     """Port of each server's listener in the clear."""
@@ -68,7 +72,7 @@ def stage(tmp_path_factory):
     upstreams = {name: Upstream() for name in SERVERS}
     place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
     clear = {name: free_port() for name in SERVERS}
-    tls, admin = free_port(), free_port()
+    tls = free_port()
     edge = Edge(
         guard=f"unix:{place / 'decide.sock'}",
         clear={port: name for name, port in clear.items()},
@@ -78,20 +82,10 @@ def stage(tmp_path_factory):
         servers={name: ("127.0.0.1", one.port) for name, one in upstreams.items()},
     )
     envoy = start_envoy(directory, edge)
-    audit = directory / "audit.jsonl"
-    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
-    words += ["--listen", edge.guard, "--egress", f"unix:{edge.egress}", "--audit", str(audit)]
-    words += ["--admin", f"127.0.0.1:{admin}", "--data", "memory"]
-    words += ["--label-key", str(directory / "label.key")]
-    words += ["--credentials", str(directory / "principals.toml")]
-    for name in SERVERS:
-        # Nobody is at that address: what arrives has come by the way out.
-        words += ["--server", f"{name}=http://{name}.test:1/mcp"]
-    variables = {k: v for k, v in os.environ.items() if k != "GUARD_PEP"}
-    child = start(directory / "guard.log", *words, environment=variables)
-    child.wait_ready()
-    guard = RunningGuard(child, clear["mail"], admin, audit, upstreams["mail"], envoy=envoy)
-    yield Stage(guard, envoy, directory, clear, tls, upstreams)
+    known = ("--credentials", str(directory / "principals.toml"))
+    guard = start_decider(directory, edge, upstreams, *known)
+    guard.envoy = envoy
+    yield Stage(guard, directory, clear, tls, upstreams)
     guard.stop()
     for one in upstreams.values():
         one.close()

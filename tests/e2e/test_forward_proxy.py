@@ -12,7 +12,13 @@ import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import secrets_file, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import (
+    http_bytes,
+    secrets_file,
+    start_guard,
+    tool_call,
+    wait_until,
+)
 from tests.e2e.tls_upstream import NAME, TlsUpstream, Tunnel, post_http2
 
 SECRET = b"quarterly-figures-7731"
@@ -137,9 +143,7 @@ def build(tmp_path):
 
 def request(host, body=b"", *headers, target="/v1/note"):
     """Return a POST."""
-    lines = (f"host: {host}", f"content-length: {len(body)}", *headers)
-    head = "".join(f"{line}\r\n" for line in lines if line)
-    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
+    return http_bytes(body, *headers, target=target, host=host)
 
 
 def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage):

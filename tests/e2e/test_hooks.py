@@ -109,22 +109,6 @@ def test_the_command_answers_as_the_guard_does(path, project):
         assert passes(found) == passes(asked(path, call.client, told, project))
 
 
-def test_a_page_is_read_where_the_user_named_it(told):
-    """A prompt attests; a program that wakes the session, or a file, does not."""
-    url = "https://pages.example.org/a"
-    fetch = {"tool_name": "WebFetch", "tool_input": {"url": url, "prompt": "p"}}
-    read = {"tool_name": "Read", "tool_input": {"file_path": "a.md"}, "tool_use_id": "r"}
-
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="1")) == "ask"
-    told("PreToolUse", **read)
-    told("PostToolUse", **read, tool_response={"file": f"see {url}"})
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="2")) == "ask"
-    told("UserPromptSubmit", prompt=f"Read {url} please.", source="system")
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="3")) == "ask"
-    told("UserPromptSubmit", prompt=f"Read {url} please.")
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="4")) == ""
-
-
 def test_an_answer_in_the_dialog_holds_for_one_call(told, directory):
     """It is on record as a person's, the result is labelled, and the next call asks again."""
     push = {"tool_name": "Bash", "tool_input": {"command": "git push origin x"}}
@@ -226,13 +210,3 @@ def test_a_hook_that_is_gone_refuses():
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
 
     assert done.returncode == hook_client.REFUSED
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"hook_event_name": "PreToolUse"}'])
-def test_an_unreadable_payload_is_refused(path, project, text):
-    """The guard answers with a refusal, not with nothing."""
-    words = [sys.executable, str(hook_client.__file__), "codex", "--decisions", str(path)]
-    done = subprocess.run(words, input=text.encode(), capture_output=True, check=False, cwd=project)
-
-    assert done.returncode == hook_client.REFUSED
-    assert b"did not judge" in done.stderr

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.running_guard import Upstream, serving
+from tests.e2e.running_guard import Upstream, http_bytes, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -47,10 +47,9 @@ def guard(tmp_path_factory):
 def ask(guard, method, target, body="", kind="", headers=""):
     """Send one request and return its status, what the guard said, and what went upstream."""
     guard.upstream.received.clear()
-    data = body.encode() if isinstance(body, str) else body
-    head = f"{method} {target} HTTP/1.1\r\nhost: 127.0.0.1:{guard.port}\r\n{headers}"
-    head += f"content-type: {kind}\r\n" if kind else ""
-    raw = guard.send(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+    lines = [headers.strip(), f"content-type: {kind}" if kind else ""]
+    at = {"method": method, "target": target, "host": f"127.0.0.1:{guard.port}"}
+    raw = guard.send(http_bytes(body.encode(), *filter(None, lines), **at))
     answer = raw.partition(b"\r\n\r\n")[2]
     said = json.loads(answer)["guard"]["code"] if answer else ""
     return int(raw.split(b" ", 2)[1]), said, bytes(guard.upstream.received)

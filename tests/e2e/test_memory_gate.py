@@ -103,62 +103,6 @@ def test_a_result_that_proposes_a_refused_update_is_withheld(stage, port):
     assert "Product X" not in json.dumps(answer)
 
 
-def test_a_write_that_differs_from_its_proposal_is_refused(stage, port):
-    """What was staged under a nonce is what may be committed under it."""
-    update = {"key": "desk", "content": "Desk 7 is free", "memory_class": "L4", "nonce": "t-1"}
-    stage.store.add_document("fine", json.dumps({"memory_update": update}))
-    answer = call(port, "fetch_document", {"document_id": "fine"}, "tamper")
-    assert not answer["result"]["isError"]
-
-    changed = {**update, "content": "Desk 7 belongs to Mallory"}
-    refused = call(port, "memory_write", changed, "tamper")
-    accepted = call(port, "memory_write", update, "tamper")
-
-    assert "content_hash_mismatch" in reasons(refused)
-    assert stage.store.trace(changed["content"]).writes == 0
-    assert not accepted["result"]["isError"]
-
-
-def test_a_nonce_is_good_for_one_write(stage, port):
-    """A replay is refused."""
-    write = {"key": "n", "content": "first", "memory_class": "L4", "nonce": "r-1"}
-    assert not call(port, "memory_write", write, "replay")["result"]["isError"]
-
-    again = call(port, "memory_write", {**write, "content": "second"}, "replay")
-
-    assert "nonce_replayed" in reasons(again)
-    assert stage.store.trace("second").writes == 0
-
-
-def test_an_event_that_proposes_a_refused_update_is_withheld(tmp_path, upstream, launch):
-    """A streamed answer is judged event by event, with its id and type kept."""
-    update = {"memory_update": {"content": POISON, "memory_class": "L1", "nonce": "e"}}
-    content = [{"type": "text", "text": json.dumps(update)}]
-    result = {"jsonrpc": "2.0", "id": 1, "result": {"content": content}}
-    stream = f"id: 7\nevent: message\ndata: {json.dumps(result)}\n\n".encode()
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
-    upstream.answer = lambda _: head % len(stream) + stream
-    guard = launch(policy=POLICY)
-    body = json.dumps(tool_call(tool="fetch_document", document_id="x")).encode()
-    request = b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    request += b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-
-    answer = guard.send(request)
-
-    assert b"proposal_refused" in answer
-    assert b"id: 7" in answer
-    assert b"Product X" not in answer
-
-
-def test_without_redis_no_write_passes(upstream, launch, own_server):
-    """The gate fails closed: the agent is told, and the store knows nothing of it."""
-    guard = launch(policy=POLICY, options=("--redis", own_server.url))
-    own_server.stop()
-
-    assert "guard_error" in reasons(call(guard.port, "memory_write", {"key": "k", "content": "x"}))
-    assert upstream.received == b""
-
-
 def test_the_next_worker_finds_what_its_predecessor_left_in_flight(upstream, launch):
     """The supervisor tells it whose writes to look for; what no store can tell is reported."""
     guard = launch(policy=POLICY)

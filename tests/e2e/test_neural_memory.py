@@ -143,14 +143,3 @@ def test_it_is_asked_twice_and_what_strangers_brought_forward_vouches_for_nothin
     [told] = world.selections()
     assert (told["road"], told["replay"], told["rose"]) == ("dual_query", "no_replica", [MILLER])
     assert told["authenticated"] == [SURVEYOR]
-
-
-def test_where_it_cannot_be_asked_twice_no_recall_vouches(agents):
-    """Without namespaces every recall of it is untrusted."""
-    lines = [one for one in POLICY.splitlines() if "namespaces:" not in one]
-    world = agents("\n".join(lines).replace("dual_query", "untrusted"))
-    world.shared.call("curator", "c", "nmem_remember", {"content": SURVEYOR, "type": "fact"})
-    query = {"query": QUERY, "brains": ["shared"]}
-    world.shared.call("agent", "s", "nmem_recall", query)
-    assert world.paid("s", RIGHT) == ["selection_unreplayed"]
-    assert [one["reason"] for one in world.selections()] == ["no_replica"]

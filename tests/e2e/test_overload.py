@@ -7,7 +7,14 @@ import socket
 from contextlib import ExitStack, contextmanager
 
 from lab.guard_processes import redis_of
-from tests.e2e.running_guard import read_response, secrets_file, serving, tool_call, wait_until
+from tests.e2e.running_guard import (
+    json_bytes,
+    read_response,
+    secrets_file,
+    serving,
+    tool_call,
+    wait_until,
+)
 
 
 @contextmanager
@@ -23,12 +30,8 @@ def stopped(pid):
 def called(stack, guard, principal, ident):
     """Return a connection on which a principal has made a call."""
     client = stack.enter_context(socket.create_connection(("127.0.0.1", guard.port), timeout=60))
-    body = json.dumps(tool_call(ident=ident)).encode()
-    head = (
-        f"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        f"proxy-authorization: Bearer {principal}\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    client.sendall(head.encode() + body)
+    secret = f"proxy-authorization: Bearer {principal}"
+    client.sendall(json_bytes(tool_call(ident=ident), secret))
     return client
 
 

@@ -1,7 +1,6 @@
 """Policies change under live traffic; no request is ever judged without one."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ def guard(tmp_path):
         yield running, policy
 
 
-def write(path: Path, name: str, text: str = DEFAULT) -> None:
+def write(path, name, text=DEFAULT):
     """Put a finished file into place, so that no half of it is ever tried."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text.replace("name: default", f"name: {name}"), encoding="utf-8")

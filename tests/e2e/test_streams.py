@@ -4,7 +4,6 @@ No test looks at a clock.  The upstream sends the next piece only after the clie
 one before, so a guard that held anything back would never get past the first.
 """
 
-import json
 import zlib
 
 import brotli
@@ -17,7 +16,7 @@ from tests.e2e.controlled_upstream import (
     body_of,
     close_all,
 )
-from tests.e2e.running_guard import serving, tool_call
+from tests.e2e.running_guard import json_bytes, serving, tool_call
 
 PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
 RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
@@ -41,15 +40,7 @@ def _sockets():
 
 
 def _post(document=None):
-    body = json.dumps(document or tool_call()).encode()
-    lines = (
-        "POST /mcp HTTP/1.1",
-        "host: tools.test",
-        "content-type: application/json",
-        "accept: application/json, text/event-stream",
-        f"content-length: {len(body)}",
-    )
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    return json_bytes(document or tool_call(), "accept: application/json, text/event-stream")
 
 
 def _get():
@@ -179,22 +170,3 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(streaming):
     client.close()
 
     assert exchange.is_gone()
-
-
-def test_a_result_on_the_get_stream_completes_the_call_of_another_exchange(
-    streaming,
-):
-    """Results are matched by id and session, not by the exchange they come back in."""
-    call = _post(tool_call(ident="late")).replace(b"accept:", b"mcp-session-id: s1\r\naccept:")
-    poster = StreamClient(streaming.port, call)
-    posted = streaming.upstream.next()
-    posted.connection.sendall(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
-    poster.until(b"202")
-    listener = StreamClient(streaming.port, _get())
-    stream = streaming.upstream.next()
-    stream.head()
-
-    stream.chunk(RESULT.replace(b'"id":1', b'"id":"late"'))
-
-    listener.until(b'"late"')
-    listener.close()

@@ -1,7 +1,5 @@
 """Handles of one service in another one, and servers that answer for others."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -17,15 +15,6 @@ ACCOUNT = "DE89370400440532013000"
 CHANNELS = {"channels": [{"id": ACCOUNT, "name": "general"}]}
 PAYMENT = {"recipient": ACCOUNT, "amount": 10, "subject": "x"}
 SIDE_BY_SIDE = ("default.yaml", "services/slack.yaml", "services/bank.yaml")
-MEMORY = """
-version: 1
-name: payees-of-people
-service: people
-tools:
-  - match: [find_person]
-    role: retrieve
-    fields: [{path: "$[*].iban", as: directory, writer: owner, kinds: [handle]%s}]
-"""
 
 
 def _contacts(request):
@@ -77,17 +66,6 @@ async def test_a_saved_handle_keeps_its_service(world_redis, text):
         assert (await fourth.call("send_money", PAYMENT)).forwarded
 
 
-@pytest.mark.parametrize(("named", "verdict"), [(", for: [bank]", "allow"), ("", "ask")])
-async def test_a_directory_vouches_in_the_services_that_it_names(world_redis, named, verdict):
-    """So the accounts that an address book keeps may be paid, where the operator says so."""
-    policies = (MEMORY % named, "default.yaml", "services/bank.yaml")
-    async with world_of(assemble, world_redis, policies) as world:
-        agent = world.agent()
-        await agent.call("find_person", {}, [{"name": "Ann Lee", "iban": ACCOUNT}])
-
-        assert (await agent.at(OTHER).call("send_money", PAYMENT)).verdict == verdict
-
-
 async def test_taint_counts_in_every_service(world_redis):
     """An account out of a chat's text is tainted at the bank."""
     async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
@@ -128,18 +106,6 @@ async def test_a_server_that_lists_nothing_is_no_address_book(world_redis, by_th
 
         assert (first.verdict, again.verdict) == ("ask", "ask")
         assert [b"email_send_email" in one.body for one in world.received].count(True) == 0
-
-
-async def test_the_only_server_that_lists_an_address_book_is_one(world_redis):
-    """One server needs no configuration: the name that the user gives leads to its entry."""
-    mail = {"to": ["ann@partner.test"], "subject": "x", "body": "the figures"}
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        await agent.prompt("Send the figures to Ann Lee.")
-        found = [{"name": "Ann Lee", "email": "ann@partner.test"}]
-        await agent.call("search_contacts", {"query": "Ann"}, found)
-
-        assert (await agent.call("email_send_email", mail)).forwarded
 
 
 async def test_a_contested_tool_keeps_what_its_mapping_restricts(world_redis):

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.store.embedded import EmbeddedRedis
 from tests.e2e.running_guard import (
     ROOT,
     serving,
@@ -40,13 +39,6 @@ class Broken(DetectorPlugin):
 """
 
 
-@pytest.fixture
-def redis():
-    """Return a Redis of the test's own, to be broken."""
-    with EmbeddedRedis() as server:
-        yield server
-
-
 def refused(guard, call=None):
     """Send a call that must be refused and return the observation."""
     received = len(guard.upstream.received)
@@ -68,16 +60,15 @@ def passes(guard):
     return False
 
 
-def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, redis):
+def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, own_server):
     """State gone: refuse within the deadline, say so, recover without a restart of the guard."""
-    guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
+    guard = launch(options=("--redis", own_server.url, "--state-timeout", "1"))
     for how in (signal.SIGSTOP, signal.SIGKILL):
         wait_until(lambda: passes(guard), "a call that passes")
         assert guard.metric("guard_fail_closed", stage="state") == 0
-        pid = redis.pid
-        assert pid is not None
+        pid = own_server.pid
         os.kill(pid, how)
-        wait_until(lambda how=how: how == signal.SIGSTOP or redis.pid is None, "its death")
+        wait_until(lambda how=how: how == signal.SIGSTOP or own_server.pid is None, "its death")
         try:
             observation = refused(guard)
             assert guard.metric("guard_fail_closed", stage="state") == 1
@@ -85,7 +76,7 @@ def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, redis)
             if how == signal.SIGSTOP:
                 os.kill(pid, signal.SIGCONT)
             else:
-                redis.start()
+                own_server.start()
         assert (observation["code"], observation["retry"]) == ("guard_error", True)
     wait_until(lambda: passes(guard), "recovery")
 

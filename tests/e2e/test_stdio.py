@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,18 @@ ECHO = textwrap.dedent("""
 """)
 
 
+@contextmanager
+def deciding(directory):
+    """Start a guard with a decision socket."""
+    options = ("--decisions", str(directory / "s"))
+    with serving(directory, policy=POLICY, options=options) as guard:
+        yield guard
+
+
 @pytest.fixture(scope="module")
 def daemon(short_directory):
-    """The one running guard of the machine, with a decision socket."""
-    directory = short_directory() / "d"
-    directory.mkdir(mode=0o700)
-    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+    """The one running guard of the machine."""
+    with deciding(short_directory()) as guard:
         yield guard
 
 
@@ -135,9 +141,7 @@ def test_without_a_guard_of_this_policy_nothing_starts(daemon, policy, name, say
 
 def test_a_guard_that_goes_away_stops_requests(wrap, short_directory):
     """Requests are answered with an error, and the server sees none of them."""
-    directory = short_directory() / "d"
-    directory.mkdir(mode=0o700)
-    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+    with deciding(short_directory()) as guard:
         wrapper = wrap(guard, sys.executable, "-c", ECHO)
         assert _ask(wrapper, "ping", {})["method"] == "ping"
 
@@ -151,10 +155,9 @@ def test_a_guard_that_goes_away_stops_requests(wrap, short_directory):
 @pytest.mark.parametrize("given", ["/dev/null", "file"])
 def test_an_input_that_the_event_loop_cannot_wait_for_ends_like_a_pipe(daemon, tmp_path, given):
     """A device or a regular file is read to its end; then the server ends, and the wrapper."""
-    frame = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * (given == "file")
-    source = Path(given)
-    if frame:
-        source = tmp_path / "frames"
+    frame, source = b"", Path("/dev/null")
+    if given == "file":
+        frame, source = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', tmp_path / "frames"
         source.write_bytes(frame)
     command = [sys.executable, "-m", "guard", "stdio", "--policy", str(POLICY)]
     command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", sys.executable]

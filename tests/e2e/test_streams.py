@@ -5,6 +5,7 @@ one before, so a guard that held anything back would never get past the first.
 """
 
 import zlib
+from functools import partial
 
 import brotli
 import pytest
@@ -50,13 +51,8 @@ def _get():
     )
 
 
-def _gzip():
-    coder = zlib.compressobj(wbits=31)
-    return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
-
-
-def _deflate():
-    coder = zlib.compressobj()
+def _zlib(**options):
+    coder = zlib.compressobj(**options)
     return lambda data: coder.compress(data) + coder.flush(zlib.Z_SYNC_FLUSH)
 
 
@@ -74,8 +70,8 @@ def _zstd():
     ("coding", "coder"),
     [
         pytest.param(b"identity", lambda: bytes, id="plain stream"),
-        pytest.param(b"gzip", _gzip, id="gzip stream"),
-        pytest.param(b"deflate", _deflate, id="deflate stream"),
+        pytest.param(b"gzip", partial(_zlib, wbits=31), id="gzip stream"),
+        pytest.param(b"deflate", _zlib, id="deflate stream"),
         pytest.param(b"br", _brotli, id="brotli stream"),
         pytest.param(b"zstd", _zstd, id="zstd stream"),
     ],

@@ -1,7 +1,6 @@
-"""What several processes do together."""
+"""A process that asks the store behind a listener what it holds."""
 
 import asyncio
-import os
 
 import pytest
 
@@ -9,28 +8,8 @@ from guard.core.mappings import ReadBack
 from guard.processes.loopback import Rig, free_port
 from guard.processes.separate_process import SeparateProcess
 from guard.store.memory_stores.recovery import StoreProbe
-from tests.unit.pipeline.test_selection import communal, drawn_in, made, store
-
-__all__ = ["communal", "made", "store"]
-"""Fixtures."""
 
 ECHO = ReadBack("echo", {"text": "$.value"})
-
-
-async def test_a_community_is_found_in_another_process(communal):
-    """The real one: its answer is ours, and it is not this process that found it."""
-    seen = []
-    process = SeparateProcess()
-
-    async def apart(function, *arguments):
-        seen.append(await process.run(os.getpid))
-        return await process.run(function, *arguments)
-
-    communal.guard.calls._parts.selections._apart = apart
-    verdict = await drawn_in(communal)
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert seen
-    assert os.getpid() not in seen
 
 
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():

@@ -220,20 +220,6 @@ async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_the
     assert sum(snapshot.session.attempted) >= 200
 
 
-async def test_a_write_no_replica_has_is_an_error(tmp_path, connect):
-    """A stopped replica stops calls under `replicated`, and none under `relaxed`."""
-    with RedisServers(tmp_path) as servers:
-        _, replica = servers.replicated()
-        strict = connect(servers.url, 5.0, durability=Durability.REPLICATED)
-        await eventually(lambda: strict.attempt(attempt_of("t")))
-        os.kill(replica.pid, signal.SIGSTOP)
-        with pytest.raises(StateError, match="fewer than 1 replicas"):
-            await strict.attempt(attempt_of("t"))
-        await connect(servers.url).attempt(attempt_of("t"))
-        os.kill(replica.pid, signal.SIGCONT)
-        await eventually(lambda: strict.attempt(attempt_of("t")))
-
-
 async def test_fsync_is_refused_where_the_server_does_not_sync(tmp_path, connect):
     """The setting is a promise about the server, so the server is asked."""
     with RedisServers(tmp_path) as servers:

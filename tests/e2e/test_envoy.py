@@ -41,23 +41,6 @@ def fronted(tmp_path_factory):
         yield guard
 
 
-def test_an_allowed_call_reaches_the_server_as_its_client_made_it(fronted):
-    """With the client's spelling of names, and without a word of Envoy's or the guard's."""
-    before = len(fronted.upstream.received)
-
-    status, answer = fronted.post(tool_call(ident="abc"), {"X-Own": "Kept"})
-
-    assert (status, answer["id"]) == (200, "abc")
-    head, _, body = bytes(fronted.upstream.received[before:]).partition(b"\r\n\r\n")
-    assert json.loads(body) == tool_call(ident="abc")
-    names = [line.partition(b":")[0] for line in head.split(b"\r\n")[1:]]
-    assert sorted(names) == sorted(
-        [b"host", b"content-type", b"X-Own", b"Content-Length", b"Accept-Encoding"]
-    )
-    line = fronted.audit()[-1]
-    assert (line["enforced"], line["server"][:8]) == ("allow", "decide:s")
-
-
 @pytest.mark.parametrize(
     "data",
     [

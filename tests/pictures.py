@@ -13,6 +13,7 @@ import re
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -26,7 +27,8 @@ from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
 from tests.e2e.clients import call_tool
-from tests.e2e.console_stage import PEOPLE, SECRET, browse, wait_for
+from tests.e2e.console_stage import PEOPLE, SECRET, browse
+from tests.e2e.running_guard import listens, wait_until
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -84,7 +86,7 @@ def main():
         places.seed(ATTACKER)
         with demo.stage(places) as running:
             asyncio.run(_play(Narrator(terminal), running, places))
-            wait_for(port)
+            wait_until(partial(listens, port), "the console")
             _photograph(f"http://127.0.0.1:{port}", board)
     picture = terminal.export_svg(title="guard demo", unique_id="demo")
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
@@ -120,7 +122,7 @@ def _board():
         at = f"--web.listen-address=127.0.0.1:{prometheus}"
         store = f"--storage.tsdb.path={rig.directory / 'series'}"
         rig.start("prometheus", "prometheus", f"--config.file={config}", at, store)
-        wait_for(prometheus)
+        wait_until(partial(listens, prometheus), "Prometheus")
         began = time.time()
         for number in itertools.count():
             passed = (time.time() - began) / SECONDS

@@ -19,21 +19,12 @@ SECONDS = 240.0
 class Desk(LabelOperator):
     """People at the Redis of a guard."""
 
-    async def asked(self, count=1, receiver=""):
-        """Return the decision ids that wait, once there are so many, of a receiver if given."""
-
-        async def found():
-            return [
-                one.decision
-                for one in await self.waiting()
-                if not receiver
-                or any(to.receiver == receiver for call in one.calls for to in call.receivers)
-            ]
-
+    async def asked(self, count=1):
+        """Return the decision ids that wait, once there are so many."""
         async with asyncio.timeout(SECONDS):
-            while len(decisions := await found()) < count:  # noqa: ASYNC110  (Redis tells nobody)
+            while len(waiting := await self.waiting()) < count:  # noqa: ASYNC110  (it tells nobody)
                 await asyncio.sleep(0.02)
-        return decisions
+        return [one.decision for one in waiting]
 
     async def answer(self, *decisions, granted):
         """Answer requests by the time at which the newest one was made."""

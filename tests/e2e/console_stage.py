@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote_plus, urlencode
 
@@ -22,6 +21,7 @@ from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 from lab.load import UPSTREAM
 from tests.e2e.clients import call_tool
+from tests.e2e.running_guard import listens, wait_until
 
 SECRET = "a secret of the tests, of no deployment"
 PEOPLE = f"""
@@ -69,22 +69,8 @@ def stage(policy):
         console = free_port()
         options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
         port = rig.guard(policy, rig.server(UPSTREAM), *options)
-        wait_for(console)
+        wait_until(partial(listens, console), "the console")
         yield Stage(port, f"http://127.0.0.1:{console}")
-
-
-def wait_for(port):
-    """Wait until somebody listens on a port of loopback.
-
-    Raises:
-        GuardError: nobody did.
-    """
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise GuardError(f"the console did not listen on {port}")
 
 
 class BrowserSlowError(GuardError):

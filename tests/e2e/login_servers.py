@@ -15,7 +15,6 @@ import uvicorn
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
-    RefreshToken,
     construct_redirect_uri,
 )
 from mcp.server.auth.routes import build_metadata, create_auth_routes
@@ -37,7 +36,6 @@ class Issuer:
         self.url, self.kept, self.names_itself = url, kept, names_itself
         self.clients = {}
         self.codes = {}
-        self.refreshes = {}
 
     async def get_client(self, client_id):
         return self.clients.get(client_id)
@@ -65,22 +63,10 @@ class Issuer:
         return self.codes.get(code)
 
     async def exchange_authorization_code(self, client, code):
-        return self._issued(code.resource)
-
-    async def load_refresh_token(self, client, token):
-        if token not in self.refreshes:
-            return None
-        return RefreshToken(token=token, client_id=client.client_id, scopes=[SCOPE])
-
-    async def exchange_refresh_token(self, client, token, scopes):
-        return self._issued(self.refreshes[token.token])
-
-    def _issued(self, resource):
-        token, refresh = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        token = secrets.token_urlsafe(24)
         known = json.loads(self.kept.read_text("utf-8")) if self.kept.exists() else {}
-        self.kept.write_text(json.dumps({**known, token: resource}), "utf-8")
-        self.refreshes[refresh] = resource
-        return OAuthToken(access_token=token, expires_in=3600, refresh_token=refresh, scope=SCOPE)
+        self.kept.write_text(json.dumps({**known, token: code.resource}), "utf-8")
+        return OAuthToken(access_token=token, expires_in=3600, scope=SCOPE)
 
 
 def issuer(port, kept, *, names_itself):

@@ -33,11 +33,6 @@ NO_ENVOY = "envoy is not installed (`make envoy`)"
 needs_envoy = pytest.mark.skipif(find_envoy() is None, reason=NO_ENVOY)
 
 
-def not_behind_envoy(reason):
-    """Return a mark of tests about what a guard behind an Envoy does not do itself."""
-    return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
-
-
 WAIT_SECONDS = PATIENCE
 
 
@@ -49,6 +44,13 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
             return value
         threading.Event().wait(0.02)
     pytest.fail(f"{what} did not happen within {seconds} s")
+
+
+def listens(port):
+    """Return whether something listens on a port of loopback."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 class Upstream(RawServer):
@@ -83,16 +85,15 @@ class Elsewhere:
 def default_answer(request, text="done"):
     """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
     body = request.partition(b"\r\n\r\n")[2]
-    try:
-        message = json.loads(body)
-    except ValueError:
-        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+    message = json.loads(body) if b"jsonrpc" in body else []
     items = message if isinstance(message, list) else [message]
     answers = [
         {"jsonrpc": "2.0", "id": i["id"], "result": {"content": [{"type": "text", "text": text}]}}
         for i in items
         if "id" in i
     ]
+    if not answers:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
     return json_response(answers if isinstance(message, list) else answers[0])
 
 

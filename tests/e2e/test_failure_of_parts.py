@@ -83,8 +83,10 @@ def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, own_se
 
 def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(tmp_path):
     """A busy loop is ended from outside; its call is named in the audit and never goes out."""
-    (tmp_path / "broken.py").write_text(DETECTOR, encoding="utf-8")
-    dropped_in = f"import guard.detectors\nguard.detectors.__path__.append({str(tmp_path)!r})\n"
+    folder = tmp_path / "detectors"
+    folder.mkdir()
+    (folder / "broken.py").write_text(DETECTOR, encoding="utf-8")
+    dropped_in = f"import guard.detectors\nguard.detectors.__path__.append({str(folder)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(dropped_in, encoding="utf-8")
     environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     options = ("--heartbeat", "3")

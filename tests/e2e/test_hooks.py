@@ -1,7 +1,6 @@
 """Hooks of coding agents against a running guard: calls that pass, questions, and sessions."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -121,29 +120,6 @@ def test_an_answer_in_the_dialog_holds_for_one_call(told, directory):
     assert told("PostToolUse", **push, tool_use_id="1", tool_response={"stdout": "ok"}) == {}
     assert len(audited(directory, event="guard.approval", answer="granted")) == before + 1
     assert verdict(told("PreToolUse", **push, tool_use_id="2")) == "ask"
-
-
-def test_a_directory_outside_the_project_is_remembered(told, directory):
-    """The dialog says how; a link that leads out of the directory is asked about again."""
-    notes = directory / "home" / "notes"
-    notes.mkdir(parents=True)
-    (notes / "out").symlink_to("/etc/hosts")
-
-    def read(name, use, event="PreToolUse", **fields):
-        given = {"tool_name": "Read", "tool_input": {"file_path": str(notes / name)}}
-        return told(event, **given, tool_use_id=use, **fields)
-
-    question = read("a.md", "1")["hookSpecificOutput"]["permissionDecisionReason"]
-    command = question.partition("`guard ")[2].partition("`")[0].split()
-    environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
-    words = [sys.executable, "-m", "guard", *command, "--yes"]
-    done = subprocess.run(words, check=False, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert read("a.md", "1", "PostToolUse", tool_response={"file": "text"}) == {}
-
-    assert verdict(read("deep/b.md", "2")) == ""
-    escapes = ["../x.md", "out", ".ssh/id_ed25519", "../../home/x", "deep/../../x", "k.pem"]
-    assert [name for name in escapes if verdict(read(name, name)) != "ask"] == []
 
 
 def test_a_result_without_a_judged_call_is_withheld(told):

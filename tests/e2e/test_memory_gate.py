@@ -1,21 +1,16 @@
 """Memory writes through a running guard to a real store: what is refused leaves nothing there."""
 
-import http.client
 import json
-import os
-import signal
 
 import pytest
 
 from tests.e2e.memory_stage import (
     NEWCOMER,
-    POLICY,
     SECRET,
     call,
     memory_stage,
     reasons,
 )
-from tests.e2e.running_guard import default_answer, tool_call, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -101,23 +96,3 @@ def test_a_result_that_proposes_a_refused_update_is_withheld(stage, port):
     assert answer["result"]["isError"]
     assert reasons(answer)[:2] == ["proposal_refused", "source_class_refused"]
     assert "Product X" not in json.dumps(answer)
-
-
-def test_the_next_worker_finds_what_its_predecessor_left_in_flight(upstream, launch):
-    """The supervisor tells it whose writes to look for; what no store can tell is reported."""
-    guard = launch(policy=POLICY)
-    upstream.answer = lambda _: b""
-    waiting = http.client.HTTPConnection("127.0.0.1", guard.port, timeout=60)
-    body = json.dumps(tool_call(tool="memory_write", key="orphan", content="orphan"))
-    waiting.request("POST", "/mcp", body, {"content-type": "application/json"})
-    wait_until(lambda: b"orphan" in upstream.received, "the store has the write")
-    upstream.answer = default_answer
-
-    os.kill(guard.worker, signal.SIGKILL)
-
-    def resolved():
-        return [x["fate"] for x in guard.audit() if x["event"] == "guard.memory_resolved"]
-
-    assert wait_until(resolved, "the write is reported", 60) == ["unknown"]
-    assert upstream.received.count(b"orphan") == 2, "key and content, sent once"
-    waiting.close()

@@ -28,6 +28,12 @@ def write(path, name, text=DEFAULT):
     fresh.replace(path)
 
 
+def reloaded(guard, outcome, times):
+    """Wait for as many reloads with an outcome."""
+    name = "guard_policy_reloads_total"
+    wait_until(lambda: guard.metric(name, outcome=outcome) == times, f"{times} reloads {outcome}")
+
+
 def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
     """Under constant traffic: valid changes are swapped, broken ones kept, every send judged."""
     running, policy = guard
@@ -48,20 +54,9 @@ def test_no_call_is_judged_without_a_policy_while_policies_change(guard):
     try:
         for turn in range(ROUNDS):
             write(policy, f"turn-{turn}")
-            swaps = turn + 1
-            wait_until(
-                lambda swaps=swaps: (
-                    running.metric("guard_policy_reloads_total", outcome="swapped") == swaps
-                ),
-                "a swap",
-            )
+            reloaded(running, "swapped", turn + 1)
             write(policy, "broken", DEFAULT.replace("effect: block", "effect: blok"))
-            wait_until(
-                lambda swaps=swaps: (
-                    running.metric("guard_policy_reloads_total", outcome="kept") == swaps
-                ),
-                "a refused change",
-            )
+            reloaded(running, "kept", turn + 1)
             assert running.metric("guard_policy_stale") == 1
     finally:
         stop.set()

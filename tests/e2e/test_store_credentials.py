@@ -5,16 +5,15 @@ Each test runs the files of ``deploy/stores``, and skips where the store's serve
 
 import os
 import shutil
-import socket
 import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import wait_until
+from tests.e2e.running_guard import listens, wait_until
 
 STORES = Path(__file__).parents[2] / "deploy" / "stores"
 SECONDS = 60.0
@@ -69,13 +68,6 @@ def test_a_reader_of_redis_cannot_write(tmp_path):
         assert writer.get("memory:fact") == b"tea"
         for client in (reader, writer, nobody):
             client.close()
-
-
-def listens(port):
-    """Return whether something listens on a port of loopback."""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def postgres_programs():

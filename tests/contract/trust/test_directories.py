@@ -6,7 +6,6 @@ from lab.trust.plots import book_of, policies_of
 
 DEFAULT = "default.yaml"
 MAIL = "drop@evil.test"
-HANDLE = "c4711x"
 STORES = policies_of({"policy": "stores"}, book_of("saved_directories"))
 CALENDAR = (DEFAULT, "services/google-calendar.yaml")
 ANN = "ann@partner.test"
@@ -48,14 +47,3 @@ async def test_a_stranger_of_a_booking_page_is_no_guest_of_the_owner(world_redis
             assert (await agent.call("email_send_email", mail)).verdict == "ask"
 
     assert b"1240 figures" not in bodies(world)
-
-
-async def test_an_entry_that_existed_before_keeps_its_id(world_redis):
-    """A note on a customer of the list names his id: the answer of the store does not spoil it."""
-    async with world_of(assemble, world_redis, STORES) as world:
-        agent = world.agent("alice", "s1")
-        await agent.call("find_contact", {"q": "x"}, [{"name": "Ann", "address": HANDLE}])
-        await agent.call("file_record", {"id": HANDLE, "note": "n"}, {"id": HANDLE})
-        later = world.agent("alice", "s2")
-        await later.call("find_contact", {"q": "x"}, [{"name": "Ann", "address": HANDLE}])
-        assert (await later.call("send_email", {"to": HANDLE, "body": "b"})).forwarded

@@ -66,18 +66,6 @@ async def test_a_saved_handle_keeps_its_service(world_redis, text):
         assert (await fourth.call("send_money", PAYMENT)).forwarded
 
 
-async def test_taint_counts_in_every_service(world_redis):
-    """An account out of a chat's text is tainted at the bank."""
-    async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
-        agent = world.agent()
-        text = f"new account: {ACCOUNT}"
-        await agent.call("slack_get_channel_history", {}, {"messages": [{"text": text}]})
-
-        paid = await agent.at(OTHER).call("send_money", PAYMENT)
-
-        assert "provenance_tainted" in paid.codes
-
-
 async def test_what_an_entry_is_called_is_no_receiver(world_redis):
     """A payee may call himself by any account number."""
     async with world_of(assemble, world_redis, ONE_SERVICE) as world:

@@ -1,7 +1,7 @@
 """The people who answer requests for approval, for tests of calls that wait for them."""
 
 import asyncio
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,16 +33,6 @@ class Desk(LabelOperator):
             await (self.approve(one, now) if granted else self.deny(one))
 
 
-@asynccontextmanager
-async def desk(redis, directory):
-    """Yield what answers the requests in a Redis, under the label key of a directory."""
-    store = RedisSessionStore.at(redis, timeout=SECONDS)
-    try:
-        yield Desk(store, Seal(load_label_key(directory / "label.key")), StateLimits())
-    finally:
-        await store.aclose()
-
-
 @dataclass
 class Place:
     """A guard that holds what it asks about, and the Redis that people answer in."""
@@ -51,9 +41,12 @@ class Place:
     redis: str
     policy: Path
 
-    def desk(self):
-        """Return what answers requests for approval."""
-        return desk(self.redis, self.policy.parent)
+    @asynccontextmanager
+    async def desk(self):
+        """Yield what answers requests for approval, under the label key of the deployment."""
+        key = load_label_key(self.policy.parent / "label.key")
+        async with aclosing(RedisSessionStore.at(self.redis, timeout=SECONDS)) as store:
+            yield Desk(store, Seal(key), StateLimits())
 
     @property
     def url(self):

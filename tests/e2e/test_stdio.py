@@ -11,8 +11,8 @@ import pytest
 
 from lab.write_path.store import VectorMemory
 from tests.e2e.clients import Wrapper
-from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import ROOT, serving, wait_until
+from tests.e2e.test_memory_gate import POLICY, SECRET
 
 pytestmark = pytest.mark.e2e
 

@@ -8,8 +8,8 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port
-from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import Upstream, start_guard, tool_call
+from tests.e2e.test_memory_gate import POLICY, SECRET
 from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
 
 pytestmark = pytest.mark.e2e

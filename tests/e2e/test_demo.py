@@ -45,7 +45,6 @@ def test_the_mail_arrives_and_the_attack_does_not(tmp_path):
     assert values.pop("seconds") > 0
     assert values == {"benign_delivered": 1, "attack_refused": 1, "attack_delivered": 0}
     assert sent == [("team@example.com",)]
-    assert details["observation"] or details["observation_text"]
     refused = [x for x in map(json.loads, text.splitlines()) if x.get("enforced") in REFUSED]
     assert {line["tool"] for line in refused} == {"email_send_email", "notes.share"}
     assert details["notes"] == {"delivered": 1, "refused": 1, "leaked": 0}
@@ -58,7 +57,5 @@ def test_the_story_is_told_and_nothing_is_left_behind(tmp_path):
     done = run_demo(tmp_path, "--via", "document")
 
     assert done.returncode == 0, done.stderr
-    assert "✓" in done.stdout
-    assert "✗" in done.stdout
     assert "what the agent is told instead" in done.stdout
     assert list(tmp_path.glob("guard-demo*")) == []

@@ -110,10 +110,8 @@ def test_the_command_of_a_deployment_serves(place, upstream, form):
 
 def test_the_pod_of_the_chart_serves(place, upstream):
     """The init container's script, then the guard with the rendered settings, then SIGTERM."""
-    reason = "helm-python-sdk has no wheel for this machine"
-    helm = pytest.importorskip("helm_python", reason=reason)
-    port = free_port()
-    server = f"http://127.0.0.1:{upstream.port}/mcp"
+    helm = pytest.importorskip("helm_python")
+    port, server = free_port(), f"http://127.0.0.1:{upstream.port}/mcp"
     values = {
         "listen": "127.0.0.1",
         "replicas": 1,

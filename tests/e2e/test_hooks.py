@@ -20,12 +20,10 @@ from lab.adopt_hooks import (
     honest_calls,
     passes,
     payload,
-    prompt_payload,
     running_guard,
 )
 
 SEED = 7
-HONEST = 0.85
 
 
 @pytest.fixture(name="directory", scope="module")
@@ -85,19 +83,6 @@ def test_no_dangerous_call_passes(path, project):
     ]
 
     assert let == []
-
-
-def test_honest_calls_pass(path, project):
-    """Most of what developers ask for needs no question."""
-    calls = honest_calls(project)
-    for call in {call.prompt: call for call in calls}.values():
-        asked(path, call.client, prompt_payload(call, project), project)
-    passed = [
-        passes(asked(path, call.client, payload(call, project, number), project))
-        for number, call in enumerate(calls)
-    ]
-
-    assert sum(passed) / len(calls) >= HONEST
 
 
 def test_the_command_answers_as_the_guard_does(path, project):

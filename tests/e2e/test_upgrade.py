@@ -60,11 +60,6 @@ def environment_of(package):
     return {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
 
 
-def front_ends(directory):
-    """Return the options that let a front end tell the guard whom the user named."""
-    return ("--prompt-credentials", secrets_file(directory / "front.toml", "front"))
-
-
 def version_of(guard):
     """Return which versions a guard's metrics name."""
     return {one for one in (VERSION, OTHER) if guard.metric("guard_build_info", version=one)}
@@ -89,7 +84,8 @@ def test_pods_are_upgraded_and_rolled_back_under_load(launch, tmp_path, versions
     Pods of both versions serve side by side until the older one is taken out and ended.
     """
     load, every = Load(to=NAMED, stranger=STRANGER), []
-    options = ("--redis", own_server.url, *front_ends(tmp_path))
+    front = secrets_file(tmp_path / "front.toml", "front")
+    options = ("--redis", own_server.url, "--prompt-credentials", front)
 
     def started(version):
         guard = launch(options=options, environment=environment_of(versions[version]))
@@ -120,7 +116,9 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(launch, tmp_pat
     (broken / "guard" / "runtime" / "worker.py").write_text(stops, encoding="utf-8")
     current, link = tmp_path / "current", tmp_path / "next"
     current.symlink_to(versions[VERSION])
-    guard = launch(options=front_ends(tmp_path), environment=environment_of(current))
+    front = secrets_file(tmp_path / "front.toml", "front")
+    options = ("--prompt-credentials", front)
+    guard = launch(options=options, environment=environment_of(current))
     assert guard.note_prompt(f"Mail {NAMED}.", "front", "s1") == 202
     seen = [version_of(guard)]
     load = Load(guard.port, to=NAMED, stranger=STRANGER)

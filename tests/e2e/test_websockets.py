@@ -2,13 +2,13 @@
 
 import base64
 import gzip
-import hashlib
 import socket
 from contextlib import closing, suppress
 
 import pytest
 from websockets.frames import Frame
 from websockets.protocol import Protocol, Side, State
+from websockets.utils import accept_key
 
 from tests.e2e.running_guard import Upstream, serving, start_guard, wait_until
 
@@ -61,10 +61,9 @@ class SocketUpstream(Upstream):
                 return
             head += data
         self.heads.append(head)
-        accept = hashlib.sha1(KEY.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11")
         client.sendall(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: " + base64.b64encode(accept.digest()) + b"\r\n\r\n"
+            b"sec-websocket-accept: " + accept_key(KEY).encode() + b"\r\n\r\n"
         )
         self.sockets.append(client)
         while data := client.recv(65536):

@@ -232,7 +232,7 @@ $(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
 	@touch $@
 
 ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals http_tools websockets \
-  held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login approval_retry monitor_mode \
+  held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login \
   unfinished_messages failure_of_parts policy_reload selection
 envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
 

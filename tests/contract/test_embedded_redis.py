@@ -21,8 +21,6 @@ def test_only_its_user_can_reach_it(own_server):
     with client_of(own_server) as client:
         assert client.config_get("port") == {"port": "0"}
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-        assert client.config_get("appendonly") == {"appendonly": "no"}
-        assert client.config_get("save") == {"save": ""}
 
 
 def test_stopping_leaves_nothing():

@@ -1,16 +1,17 @@
 """Fixtures: a real guard process in front of an upstream that remembers every byte."""
 
+from contextlib import closing
+
 import pytest
 
-from tests.e2e.running_guard import Upstream, start_guard
+from tests.e2e.running_guard import Upstream, serving, start_guard
 
 
 @pytest.fixture
 def upstream():
     """Return a fresh upstream."""
-    server = Upstream()
-    yield server
-    server.close()
+    with closing(Upstream()) as server:
+        yield server
 
 
 @pytest.fixture
@@ -31,8 +32,6 @@ def launch(tmp_path, upstream):
 @pytest.fixture(scope="module")
 def shared_guard(tmp_path_factory):
     """Return one guard for every test of a module that leaves it as it was."""
-    server = Upstream()
-    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k"))
-    yield guard
-    guard.stop()
-    server.close()
+    limit = ("--body-limit", "64k")
+    with serving(tmp_path_factory.mktemp("guard"), options=limit) as guard:
+        yield guard

@@ -42,15 +42,6 @@ def opened(port):
     return f"\negress: {{ports: [{port}], private: [localhost]}}\n"
 
 
-@asynccontextmanager
-async def fresh_desk(place):
-    """Yield what answers requests, where none of an earlier test waits any more."""
-    async with place.desk() as people:
-        for one in await people.waiting():
-            await people.deny(one.decision)
-        yield people
-
-
 async def answered(people, *, granted):
     """Answer what waits, once something does; return the id of one request."""
     found = await people.asked()
@@ -82,7 +73,7 @@ def raw(url, proxy=None):
 async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, api):
     """One yes releases one, and a no reads as words; every client waits that long."""
     found = []
-    async with fresh_desk(model) as people:
+    async with model.desk() as people:
         for granted in (True, False):
             asking = asyncio.to_thread(ask, api, model.url, "please theft", streamed=True)
             waiting = asyncio.ensure_future(asking)

@@ -27,12 +27,8 @@ SEED = 7
 
 
 @pytest.fixture(name="directory", scope="module")
-def _directory(tmp_path_factory):
-    from tempfile import TemporaryDirectory
-
-    # A path of a socket is short.
-    with TemporaryDirectory(prefix="hk-") as name:
-        yield Path(name)
+def _directory(short_directory):
+    return short_directory()
 
 
 @pytest.fixture(name="project", scope="module")

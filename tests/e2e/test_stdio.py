@@ -59,20 +59,6 @@ def _ask(wrapper, method, params, ident=1):
     return dict(wrapper.hear())
 
 
-def _wrap_memory(wrap, daemon, directory):
-    """Wrap a real memory server whose secret the wrapper has, and start a session."""
-    secret = directory / "secret"
-    secret.write_text(SECRET, encoding="utf-8")
-    command = [sys.executable, "-m", "lab.write_path.server", "--stdio"]
-    command += ["--db", str(directory / "m.sqlite"), "--secret-file", str(secret)]
-    wrapper = wrap(daemon, *command, options=("--secret-env", f"MEMORY_SECRET={secret}"))
-    client = {"name": "test", "version": "1"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-    _ask(wrapper, "initialize", params, 0)
-    wrapper.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    return wrapper
-
-
 def _call(wrapper, tool, arguments, ident):
     return _ask(wrapper, "tools/call", {"name": tool, "arguments": arguments}, ident)["result"]
 
@@ -81,7 +67,15 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
     wrap, daemon, tmp_path
 ):
     """The same gate as on the network, in front of a server that never touches HTTP."""
-    wrapper = _wrap_memory(wrap, daemon, tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET, encoding="utf-8")
+    command = [sys.executable, "-m", "lab.write_path.server", "--stdio"]
+    command += ["--db", str(tmp_path / "m.sqlite"), "--secret-file", str(secret)]
+    wrapper = wrap(daemon, *command, options=("--secret-env", f"MEMORY_SECRET={secret}"))
+    client = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    _ask(wrapper, "initialize", params, 0)
+    wrapper.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
     store = VectorMemory(tmp_path / "m.sqlite")
     store.add_document("t", "a ticket")
 

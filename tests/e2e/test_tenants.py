@@ -41,11 +41,6 @@ def called(guard, who, to="team@example.com"):
     return guard.post(tool_call(to), headers)[1]["result"]
 
 
-def lines_of(guard, who):
-    """Return the decisions about a principal's calls."""
-    return [one for one in guard.audit() if one.get("principal") == who and "tenant" in one]
-
-
 def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard):
     """A store that they share all the same makes nothing clean: what is recalled was read."""
     recall = tool_call(tool="memory_recall_fact", key="k")
@@ -55,4 +50,6 @@ def test_what_another_tenant_saved_is_text_that_nobody_vouches_for(guard):
     refused = called(guard, "clerk", ATTACKER)
 
     assert refused["isError"]
-    assert "tainted" in json.dumps(lines_of(guard, "clerk")[-1])
+    assert "tainted" in json.dumps(
+        [one for one in guard.audit() if one.get("principal") == "clerk"][-1]
+    )

@@ -9,21 +9,16 @@ BODIES = 24
 SENT = 50_000
 
 
-def unfinished(guard):
-    """Return a connection by which most of a body has been sent."""
-    client = socket.create_connection(("127.0.0.1", guard.port), timeout=60)
-    asked = json_bytes(b" " * SENT, f"content-length: {SENT + 1}")
-    with suppress(ConnectionError):
-        client.sendall(asked)
-    return client
-
-
 def test_bodies_that_are_never_finished_keep_nobody_out(launch):
     """Most are refused and on record, none reaches the upstream, and a short call passes."""
     guard = launch(options=("--body-limit", "64k", "--held-limit", "256k"))
+    asked = json_bytes(b" " * SENT, f"content-length: {SENT + 1}")
     with ExitStack() as stack:
         for _ in range(BODIES):
-            stack.enter_context(unfinished(guard))
+            client = socket.create_connection(("127.0.0.1", guard.port), timeout=60)
+            stack.enter_context(client)
+            with suppress(ConnectionError):
+                client.sendall(asked)
         wait_until(
             lambda: guard.metric("guard_refusals_total", code="no_room") >= BODIES - 10,
             "the refusal of bodies",

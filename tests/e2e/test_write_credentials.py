@@ -78,17 +78,18 @@ def stage(tmp_path_factory):
 HEADERS = {"content-type": "application/json", "x-guard-session": "s"}
 
 
-def _call(**given):
-    return json.dumps(tool_call(**given))
-
-
 def _write(content):
-    return _call(tool="memory_write", key=content, content=content, memory_class="L4")
+    write = {"key": content, "content": content, "memory_class": "L4"}
+    return json.dumps(tool_call(tool="memory_write", **write))
 
 
 def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage):
     """On one connection of the agent: write, read, write; the store shuts its door on the read."""
-    bodies = (_write("first fact"), _call(tool="memory_get", key="x"), _write("second fact"))
+    bodies = (
+        _write("first fact"),
+        json.dumps(tool_call(tool="memory_get", key="x")),
+        _write("second fact"),
+    )
     at = f"http://127.0.0.1:{stage.listener}/mcp"
     with httpx.Client(trust_env=False, timeout=60) as client:
         statuses = [client.post(at, content=one, headers=HEADERS).status_code for one in bodies]

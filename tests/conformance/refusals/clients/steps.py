@@ -12,7 +12,6 @@ import asyncio
 import json
 import sys
 
-Call = "Callable[[str, dict[str, Any]], Awaitable[str]]"
 SECONDS = 60.0
 
 

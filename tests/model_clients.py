@@ -6,8 +6,6 @@ tests, and these three take a fifth of that time.
 
 import json
 
-import httpx
-
 PAGE = "page_model"
 TOPIC = {"topic": "poisoned"}
 
@@ -54,10 +52,7 @@ def _openai_chat(url, messages, extra, *, streamed):
     import openai
 
     asked = {"model": "m", "messages": messages, "extra_body": extra}
-    with (
-        httpx.Client(trust_env=False) as http,
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client,
-    ):
+    with openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
         if streamed:
             with client.chat.completions.stream(**asked) as events:
                 choice = events.get_final_completion().choices[0]
@@ -73,10 +68,7 @@ def _openai_responses(url, messages, extra, *, streamed):
     import openai
 
     asked = {"model": "m", "input": messages, "extra_body": extra}
-    with (
-        httpx.Client(trust_env=False) as http,
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client,
-    ):
+    with openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
         if streamed:
             with client.responses.stream(**asked) as events:
                 response = events.get_final_response()
@@ -91,10 +83,7 @@ def _anthropic(url, messages, extra, *, streamed):
     import anthropic
 
     asked = {"model": "m", "max_tokens": 9, "messages": messages, "extra_body": extra}
-    with (
-        httpx.Client(trust_env=False) as http,
-        anthropic.Anthropic(api_key="k", base_url=url, http_client=http) as client,
-    ):
+    with anthropic.Anthropic(api_key="k", base_url=url) as client:
         if streamed:
             with client.messages.stream(**asked) as events:
                 message = events.get_final_message()
@@ -108,7 +97,7 @@ def _anthropic(url, messages, extra, *, streamed):
 def _gemini(url, messages, extra, *, streamed):
     from google import genai
 
-    options = {"base_url": url, "client_args": {"trust_env": False}, "extra_body": extra}
+    options = {"base_url": url, "extra_body": extra}
     with genai.Client(api_key="k", http_options=options) as client:
         if streamed:
             chunks = list(client.models.generate_content_stream(model="m", contents=messages))

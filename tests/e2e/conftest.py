@@ -14,6 +14,14 @@ def upstream():
         yield server
 
 
+@pytest.fixture(scope="module")
+def no_proxy():
+    """Have vendors' clients connect to loopback directly, whatever the environment says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        yield
+
+
 @pytest.fixture
 def launch(tmp_path, upstream):
     """Start guards of one's own; they are stopped at the end of the test."""

@@ -65,7 +65,6 @@ class Person(Client):
 
     async def elicit(self, context, params):
         """Answer as the SDK's callback."""
-        del context
         self.shown = params.message
         return types.ElicitResult(**YES)
 

@@ -53,7 +53,7 @@ async def answered(people, *, granted):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, no_proxy):
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = model_answer

@@ -40,7 +40,6 @@ def _project(directory):
 
 @pytest.fixture(name="path", scope="module")
 def _path(directory, project):
-    del project
     with running_guard(directory) as path:
         yield path
 
@@ -51,10 +50,14 @@ def _told(path, project, request):
     session = f"{request.node.name[:60]}"
 
     def told(event, **fields):
-        common = {"session_id": session, "cwd": str(project), "hook_event_name": event}
+        common = {
+            "session_id": session,
+            "cwd": str(project),
+            "hook_event_name": event,
+            "permission_mode": "default",
+        }
         process = {"process": fields.pop("process")} if "process" in fields else {}
-        mode = {"permission_mode": "default"}
-        return asked(path, "claude-code", {**common, **mode, **fields}, project, **process)
+        return asked(path, "claude-code", {**common, **fields}, project, **process)
 
     return told
 

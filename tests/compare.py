@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,9 +31,6 @@ from lab.guard_processes import processor_time, worker_of
 from lab.interleaved import in_turns, ratio_of
 from lab.load import UPSTREAM, Contestant, run_load
 
-Trees = Mapping[str, Path]
-Environments = Mapping[str, dict[str, str]]
-
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 12
 FEWEST = 3
@@ -44,9 +40,6 @@ WARM = 2.0
 SIDES = ("base", "new")
 LOSS = 0.03
 """The loss that an interval must exclude."""
-
-Figures = dict[str, tuple[float, float]]
-"""Of the base and of the new code, by name."""
 
 
 @contextmanager

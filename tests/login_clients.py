@@ -30,8 +30,8 @@ def main():
     """Print whether each client logs in; return 0 where all do."""
     found = {}
     with Rig() as rig:
-        place = Place(rig, says="iss", shared=True)
-        url = place.urls[0]
+        place = Place(rig, says="iss", path="/one")
+        url = place.url
         for name, command in CLIENTS.items():
             try:
                 ran = subprocess.run(
@@ -43,7 +43,7 @@ def main():
             is_in = ran.stdout.strip() == f"the note n {url}/.guard/oauth"
             found[name] = "" if is_in else (ran.stdout + ran.stderr)[-500:]
         resources = set(place.resources())
-    bound = resources == {f"http://127.0.0.1:{place.one}/mcp"}
+    bound = resources == {f"http://127.0.0.1:{place.port}/mcp"}
     print(json.dumps({"name": "login", "failed": found, "bound_to_server": bound}))
     return 0 if bound and not any(found.values()) else 1
 

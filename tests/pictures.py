@@ -13,6 +13,7 @@ import re
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -25,7 +26,9 @@ from guard.demo.story import Story, office
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
 from lab.load import UPSTREAM
-from tests.e2e.console_stage import PEOPLE, SECRET, browse, call, wait_for
+from tests.e2e.clients import call_tool
+from tests.e2e.console_stage import PEOPLE, SECRET, browse
+from tests.e2e.running_guard import listens, wait_until
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,7 +85,7 @@ def main():
         place, held = Path(directory), office(ATTACKER)
         with demo.stage(place, POLICY, held) as running:
             asyncio.run(_play(Narrator(terminal), running, held, place / "audit.jsonl"))
-            wait_for(port)
+            wait_until(partial(listens, port), "the console")
             _photograph(f"http://127.0.0.1:{port}", board)
     picture = terminal.export_svg(title="guard demo", unique_id="demo")
     (FIGURES / "demo.svg").write_text(picture, encoding="utf-8")
@@ -118,7 +121,7 @@ def _board():
         at = f"--web.listen-address=127.0.0.1:{prometheus}"
         store = f"--storage.tsdb.path={rig.directory / 'series'}"
         rig.start("prometheus", "prometheus", f"--config.file={config}", at, store)
-        wait_for(prometheus)
+        wait_until(partial(listens, prometheus), "Prometheus")
         began = time.time()
         for number in itertools.count():
             passed = (time.time() - began) / SECONDS
@@ -126,7 +129,7 @@ def _board():
                 break
             attacked = 0.4 < passed < 0.7 and number % 3 == 0
             to, tool = (ATTACK if attacked else ORDINARY)[number % 2]
-            call(port, to, "status", tool=tool)
+            call_tool(port, tool, {"to": to, "subject": "status", "body": "status"})
             time.sleep(0.1)
         span = {"from": began + 10, "to": began + SECONDS}
         panels = [p for p in json.loads(BOARD.read_text("utf-8"))["panels"] if p["type"] in PANELS]

@@ -22,7 +22,7 @@ from guard.cli.outcome import Code
 from guard.console.app import Console
 from guard.console.routes import openapi
 from guard.core import metrics
-from guard.core.metrics import REFUSAL_CODES, STAGES, Counter, Gauge, Histogram, Metric
+from guard.core.metrics import REFUSAL_CODES, STAGES, Counter, Histogram, Metric
 from guard.operations.deployment import ConsoleMetrics
 from guard.policy.json_schema import policy_schema, schema_text
 from guard.policy.rules import RuleConfig, discover_rule_types
@@ -164,9 +164,8 @@ def cli_page():
         if arguments:
             names = ", ".join(f"`{p.metavar or p.name.upper()}`" for p in arguments)
             parts.append(f"Arguments: {names}\n")
-        rows = [option(p) for p in command.params if p.param_type_name == "option"]
-        rows = [row for row in rows if row[0] != "`--help`"]
-        if rows:
+        options = [p for p in command.params if p.param_type_name == "option"]
+        if rows := [option(p) for p in options if p.name != "help"]:
             parts.append(table(("option", "meaning", "default"), rows))
     rows = [(f"`guard lab {name}`", what[1]) for name, what in LAB_COMMANDS.items()]
     parts += ["## `guard lab`\n", table(("command", "meaning"), rows)]
@@ -237,12 +236,6 @@ def declared_metrics():
     return [one for one in vars(metrics).values() if isinstance(one, Metric)]
 
 
-def kind_of(metric):
-    """Return the Prometheus type of a metric."""
-    kinds = {Counter: "counter", Histogram: "histogram", Gauge: "gauge"}
-    return kinds.get(type(metric), "gauge")
-
-
 def label_text(metric):
     """Return the labels of a metric, with their values where these are few."""
     found = []
@@ -255,18 +248,24 @@ def label_text(metric):
 
 def metrics_page():
     """Return the page of metrics."""
-    notes = codes()["metrics"]
-    rows = []
-    for one in declared_metrics():
-        note = f" {sentence(notes[one.name])}." if one.name in notes else ""
-        rows.append((f"`{one.name}`", kind_of(one), label_text(one), one.help + note))
+    notes = {name: f" {sentence(text)}." for name, text in codes()["metrics"].items()}
+    kinds = {Counter: "counter", Histogram: "histogram"}
+    rows = [
+        (
+            f"`{one.name}`",
+            kinds.get(type(one), "gauge"),
+            label_text(one),
+            one.help + notes.get(one.name, ""),
+        )
+        for one in declared_metrics()
+    ]
     console = []
     for family in ConsoleMetrics().registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
-        note = f" {sentence(notes[name])}." if name in notes else ""
         labels = sorted({key for sample in family.samples for key in sample.labels} - {"le"})
         shown = ", ".join(f"`{label}`" for label in labels)
-        console.append((f"`{name}`", family.type, shown, family.documentation + note))
+        meaning = family.documentation + notes.get(name, "")
+        console.append((f"`{name}`", family.type, shown, meaning))
     return page(
         "Metrics",
         "`--admin HOST:PORT` serves `/metrics` (Prometheus), `/healthz` (the process lives) and "
@@ -340,13 +339,15 @@ def audit_fields():
 
 def exit_codes_page():
     """Return the page of exit codes."""
-    meanings = {
-        Code.OK: "success",
-        Code.FAILED: "the command failed",
-        Code.REFUSED: "blocked, a failed test, a flipped verdict, or a signature that does not fit",
-        Code.INVALID: "invalid policy, setting or other input",
-    }
-    rows = [(f"`{code.value}`", sentence(meanings[code])) for code in Code]
+    rows = (
+        (f"`{Code.OK}`", "Success"),
+        (f"`{Code.FAILED}`", "The command failed"),
+        (
+            f"`{Code.REFUSED}`",
+            "Blocked, a failed test, a flipped verdict, or a signature that does not fit",
+        ),
+        (f"`{Code.INVALID}`", "Invalid policy, setting or other input"),
+    )
     return page(
         "Exit codes",
         table(("code", "meaning"), rows),
@@ -360,18 +361,16 @@ def exit_codes_page():
 def api_page():
     """Return the page of the HTTP and Python interfaces."""
     document = openapi(Console(*(MagicMock() for _ in range(5)), ()).pages)
-    rows = []
-    for path, methods in document["paths"].items():
-        for method, what in methods.items():
-            rows.append(
-                (f"`{method.upper()} {path}`", str(what["x-role"]), sentence(what["summary"] or ""))
-            )
-    public = []
-    for name in guard.__all__:
-        if name.startswith("__"):
-            continue
-        doc = (inspect.getdoc(getattr(guard, name)) or "").split("\n\n")[0]
-        public.append((f"`{name}`", sentence(doc)))
+    rows = [
+        (f"`{method.upper()} {path}`", str(what["x-role"]), sentence(what["summary"] or ""))
+        for path, methods in document["paths"].items()
+        for method, what in methods.items()
+    ]
+    public = [
+        (f"`{name}`", sentence((inspect.getdoc(getattr(guard, name)) or "").split("\n\n")[0]))
+        for name in guard.__all__
+        if not name.startswith("__")
+    ]
     return page(
         "Interfaces",
         "## Console\n",
@@ -397,6 +396,11 @@ def api_page():
 # -- Evidence ----------------------------------------------------------------------------------
 
 
+def tests_of(entry):
+    """Return the tests that an entry names."""
+    return ", ".join(f"`{test.removeprefix('tests/')}`" for test in entry.get("tests", ()))
+
+
 def bypass_page():
     """Return the page of attempts to get past the guard."""
     parts = [
@@ -411,14 +415,11 @@ def bypass_page():
     for section, entries in load(TECHNIQUES).items():
         rows = []
         for one in entries:
-            name = one["technique"]
-            if one.get("example"):
-                name += f" ({one['example']})"
-            line = sentence(one.get("line", ""))
-            if one.get("open"):
-                line = f"{line}. Open: {one['open']}" if line else f"Open: {one['open']}"
-            tests = ", ".join(f"`{test.removeprefix('tests/')}`" for test in one.get("tests", ()))
-            rows.append((sentence(name), one["status"], line, tests))
+            example = f" ({one['example']})" if one.get("example") else ""
+            line = [sentence(one.get("line", ""))] if one.get("line") else []
+            line += [f"Open: {one['open']}"] if one.get("open") else []
+            name = sentence(one["technique"] + example)
+            rows.append((name, one["status"], ". ".join(line), tests_of(one)))
         parts += [f"## {section}\n", table(("technique", "status", "mechanism", "tests"), rows)]
     return page("Bypass resistance", *parts)
 
@@ -456,10 +457,10 @@ def compliance_page():
         ),
     ]
     for framework in data["frameworks"]:
-        rows = []
-        for one in framework["rows"]:
-            tests = ", ".join(f"`{test.removeprefix('tests/')}`" for test in one.get("tests", ()))
-            rows.append((f"{one['id']} {one['name']}", one["status"], one["how"], tests))
+        rows = [
+            (f"{one['id']} {one['name']}", one["status"], one["how"], tests_of(one))
+            for one in framework["rows"]
+        ]
         parts += [
             f"## {framework['name']}\n",
             f"Source: {framework['source']}, read {framework['reviewed']}.\n",

@@ -61,11 +61,6 @@ def text_result(text):
     return {"content": [{"type": "text", "text": text}]}
 
 
-def event_of(document, head=""):
-    """Return an event of a stream."""
-    return f"{head}data: {json.dumps(document)}\n\n".encode()
-
-
 def in_session(session):
     """Return the header that names a session."""
     return "x-guard-session", session

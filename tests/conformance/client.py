@@ -2,26 +2,23 @@
 
 # ruff: noqa: BLE001, T201  (whatever fails was seen, and is printed)
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
-from typing import Any
 
 from mcp import Client
 
 
-async def main(url: str, revision: str) -> dict[str, Any]:
+async def main(url, revision):
     """Return the answers by step; a failure is something that was seen as well."""
-    seen: list[Any] = []
+    seen = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def progress(done, total, message):
         seen.append([done, total, message])
 
-    notes: dict[str, Any] = {}
+    notes = {}
     async with Client(url, mode="2026-07-28" if revision >= "2026-07-28" else "legacy") as client:
-        steps: dict[str, Any] = {
+        steps = {
             "tools-list": client.list_tools,
             "tools-call": lambda: client.call_tool("echo", {"words": "Grüße 😀 \u2028 line"}),
             "tools-call-large": lambda: client.call_tool("echo", {"words": "x" * 300_000}),

@@ -15,6 +15,7 @@ MADE = staged_write(texts=("Ada prefers tea",), evidence=FROM_THE_MODEL)
 @pytest.mark.parametrize(
     ("code", "agrees"),
     [
+        pytest.param(None, False, id="does not start"),
         pytest.param("", True, id="ends well"),
         pytest.param("raise SystemExit(1)", False, id="another code"),
         pytest.param("import os; os.kill(os.getpid(), 9)", False, id="a signal"),
@@ -23,15 +24,10 @@ MADE = staged_write(texts=("Ada prefers tea",), evidence=FROM_THE_MODEL)
 )
 async def test_only_a_command_that_ends_well_commits(code, agrees):
     """Everything else refuses."""
-    command = [sys.executable, "-S", "-c", code]
-    seconds = 0.2 if "sleep" in code else 60.0
+    command = ["/nowhere/checker"] if code is None else [sys.executable, "-S", "-c", code]
+    seconds = 0.2 if "sleep" in str(code) else 60.0
 
     assert await CommandChecker(command, {}, seconds)(MADE, MemoryClass.L2) is agrees
-
-
-async def test_a_command_that_does_not_start_refuses():
-    """As a checker that somebody has removed does."""
-    assert not await CommandChecker(["/nowhere/checker"], {})(MADE, MemoryClass.L2)
 
 
 async def test_the_command_is_told_what_is_to_be_kept(tmp_path):

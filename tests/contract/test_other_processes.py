@@ -1,66 +1,15 @@
-"""What several processes do together."""
+"""A process that asks the store behind a listener what it holds."""
 
 import asyncio
-import os
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from guard.core.mappings import ReadBack
-from guard.core.model import Identity, ToolCall
-from guard.pipeline.outcome import JudgeRequest
-from guard.policy import load_policies
 from guard.processes.loopback import Rig, free_port
-from guard.processes.separate_process import CallReader, SeparateProcess
+from guard.processes.separate_process import SeparateProcess
 from guard.store.memory_stores.recovery import StoreProbe
-from guard.store.store import RedisSessionStore
-from tests.guards import guard_on
-from tests.unit.pipeline.test_selection import communal, drawn_in, made
-
-__all__ = ["communal", "made"]
-"""Fixtures."""
 
 ECHO = ReadBack("echo", {"text": "$.value"})
-
-
-async def test_a_community_is_found_in_another_process(communal):
-    """The real one: its answer is ours, and it is not this process that found it."""
-    seen = []
-    process = SeparateProcess()
-
-    async def apart(function, *arguments):
-        seen.append(await process.run(os.getpid))
-        return await process.run(function, *arguments)
-
-    communal.guard.calls._parts.selections._apart = apart
-    verdict = await drawn_in(communal)
-    assert verdict.reasons[0].code == "selection_diverged"
-    assert seen
-    assert os.getpid() not in seen
-
-
-async def test_a_large_call_is_read_by_another_process(tmp_path, own_server):
-    """The real one: its verdict is that of a thread."""
-    policy = load_policies([Path("policies/default.yaml")])
-    store = RedisSessionStore.at(own_server.url, namespace="large", timeout=60.0)
-    guard, reader, pids = guard_on(store, policy), CallReader(), []
-
-    async def read(seal, questions):
-        pids.append(await reader.run(os.getpid))
-        return await reader.read(seal, questions)
-
-    guard.calls.large._reads = read
-    identity = Identity("alice", "one")
-    arguments = {"to": "team@example.com", "body": "word " * 10_000}
-    call = ToolCall("d-1", identity, "email_send_email", arguments, "mcp", 1e9)
-    [(_, verdict)] = await guard.judge(JudgeRequest([call]))
-    guard.calls.large._reads = None
-    [(_, here)] = await guard.judge(JudgeRequest([replace(call, id="d-2")]))
-    assert [one.code for one in verdict.reasons] == [one.code for one in here.reasons]
-    assert os.getpid() not in pids
-
-    await store.aclose()
 
 
 async def test_the_store_behind_a_listener_is_asked_with_the_arguments():

@@ -1,14 +1,10 @@
 """The process that reads large results: what it reads, and what happens where it does not."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,42 +26,38 @@ from guard.settings import policies_directory
 from guard.telemetry.audit_log import NoAuditLog
 from lab.pages import page
 
-if TYPE_CHECKING:
-    from guard.core.policy import Policy
-
 SEAL = Seal(bytes(32), [bytes(range(32)), bytes(32)])
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
+def policy():
     """The policy that guards start with."""
     return load_policies([policies_directory() / "default.yaml"])
 
 
-def result(policy: Policy, text: str) -> ToolResult:
+def result(policy, text):
     """Return what a tool that reads has answered."""
     call = ToolCall("c", Identity("a", "b"), "read_file", {"path": "x"}, "mcp", 1.7e9)
     mapping = policy.mapping(call.tool)
-    assert mapping is not None
     classified = ClassifiedCall(call, mapping.role, mapping)
     return ToolResult(untraced(classified), [{"type": "text", "text": text}], 1.7e9)
 
 
-def children() -> set[int]:
+def children():
     """Return the processes that this one has started and that read results."""
     found = Path("/proc/self/task").glob("*/children")
     pids = {int(pid) for one in found for pid in one.read_text("ascii").split()}
     return {pid for pid in pids if b"separate_process" in _command(pid)}
 
 
-def _command(pid: int) -> bytes:
+def _command(pid):
     """Return the command line of a process; empty of one that has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
 
 
-async def test_it_reads_and_finds_what_this_process_would(policy: Policy) -> None:
+async def test_it_reads_and_finds_what_this_process_would(policy):
     """The same labels, sealed with the same keys, and the same findings of detectors."""
     found = result(policy, page(40_000, 1))
     scan = ContentScan([InstructionPatterns()], NoAuditLog(), Metrics())
@@ -79,8 +71,8 @@ async def test_it_reads_and_finds_what_this_process_would(policy: Policy) -> Non
 
 @pytest.mark.parametrize("error", [StateError, TimeoutError])
 async def test_a_result_is_not_read_where_the_process_dies_or_takes_too_long(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+    policy, monkeypatch, error
+):
     """Whoever waits for it is told, it is ended, and a new process reads the next one."""
     reader, before = ResultReader(), children()
     await reader.read(SEAL, policy, result(policy, page(1000, 1)))
@@ -102,7 +94,7 @@ async def test_a_result_is_not_read_where_the_process_dies_or_takes_too_long(
     assert (await reader.read(SEAL, policy, result(policy, page(1000, 3))))[0]
 
 
-async def test_work_that_is_given_up_does_not_hold_up_the_next() -> None:
+async def test_work_that_is_given_up_does_not_hold_up_the_next():
     """A client leaves while the process starts, or while it works."""
     process = SeparateProcess()
     for _ in range(2):
@@ -113,29 +105,30 @@ async def test_work_that_is_given_up_does_not_hold_up_the_next() -> None:
         assert await process.run(os.getpid) != os.getpid()
 
 
-async def test_a_body_that_is_nested_too_deep_costs_others_nothing() -> None:
+async def in_thread(*_):
+    """Fail: nothing is read in a thread of this process."""
+    raise AssertionError
+
+
+def large_calls():
+    """Return a reader of large bodies by another process."""
+    processes = OtherProcesses(read_json=CallReader().read_json)
+    return LargeCalls(SEAL, Metrics(), lambda *_: None, in_thread, processes)
+
+
+async def test_a_body_that_is_nested_too_deep_costs_others_nothing():
     """It cannot be handed over, and the process goes on."""
-    reader, before = CallReader(), children()
-    large = LargeCalls(
-        SEAL,
-        Metrics(),
-        lambda *_: None,
-        asyncio.to_thread,
-        OtherProcesses(read_json=reader.read_json),
-    )  # type: ignore[arg-type,return-value]
+    before, large = children(), large_calls()
     filler = b'"' + b"x" * PARSED_AT_ONCE + b'"'
     await large.json("p", filler)
     own = children() - before
 
-    # Python 3.12 and newer hand over a depth that 3.11 does not.
-    found = await large.json("p", b"[" * 700 + filler + b"]" * 700)
-    assert isinstance(found, MessageError) or sys.version_info >= (3, 12)
     assert isinstance(await large.json("p", b"[" * 5000 + filler + b"]" * 5000), MessageError)
     assert await large.json("p", filler) == "x" * PARSED_AT_ONCE
     assert children() - before == own
 
 
-async def test_a_large_body_is_parsed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_body_is_parsed_there(monkeypatch):
     """Its value, or its error, is that of this process, which does not parse it."""
     filler = "x" * PARSED_AT_ONCE
     bodies = [
@@ -144,11 +137,7 @@ async def test_a_large_body_is_parsed_there(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     expected = [read_json(body) for body in bodies]
 
-    async def in_thread(*_: object) -> None:
-        raise AssertionError
-
-    processes = OtherProcesses(read_json=CallReader().read_json)
-    large = LargeCalls(SEAL, Metrics(), lambda *_: None, in_thread, processes)  # type: ignore[arg-type,return-value]
+    large = large_calls()
     monkeypatch.setattr(large_work, "parse_json", None)
     found = [await large.json("p", body) for body in bodies]
     assert found[0] == expected[0]

@@ -1,10 +1,7 @@
 """What every ``SessionStore`` must do, run on the real one."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,28 +10,25 @@ from hypothesis import strategies as st
 from guard.core.errors import StateError
 from guard.core.labels import LabelLookup, LabelQuery, LabelSet, LabelWrite, LabelWriteMode
 from guard.core.model import ROLES, Identity, Role
-from guard.core.ports import Attempt, Completion, SessionStore
+from guard.core.ports import Attempt, Completion
 from guard.core.trajectory import Snapshot, Trajectory, Window
 from guard.store.store import TURN, RedisSessionStore
-
-if TYPE_CHECKING:
-    from guard.store.embedded import EmbeddedRedis
 
 ALICE = Identity("alice", "one")
 SERIAL = itertools.count()
 
 
-def attempt_of(role: Role, identity: Identity = ALICE, unlabelled: int = 0) -> Attempt:
+def attempt_of(role, identity=ALICE, unlabelled=0):
     """Return an attempt of this role."""
     return Attempt("id", identity, role, 0.0, unlabelled=unlabelled)
 
 
-def end_of(role: Role, identity: Identity = ALICE, *, executed: bool) -> Completion:
+def end_of(role, identity=ALICE, *, executed):
     """Return the end of a call of this role."""
     return Completion("id", identity, role, 0.0, executed=executed)
 
 
-def counts(*roles: Role) -> tuple[int, ...]:
+def counts(*roles):
     """Return how often each role occurs, in storage order."""
     return tuple(roles.count(role) for role in ROLES)
 
@@ -48,8 +42,8 @@ calls = st.lists(
 
 
 def model_of(
-    history: list[tuple[Role, str, bool]],
-) -> Window:
+    history,
+):
     """Return what a window must be after a history, from the pure core alone."""
     refused = [role for role, fate, _ in history if fate == "refused"]
     in_a_row = 0
@@ -65,12 +59,10 @@ def model_of(
 
 @settings(max_examples=30)
 @given(history=calls)
-def test_the_store_counts_exactly_what_the_core_counts(
-    redis_server: EmbeddedRedis, history: list[tuple[Role, str, bool]]
-) -> None:
+def test_the_store_counts_exactly_what_the_core_counts(redis_server, history):
     """For any history over two sessions, both windows equal the fold of the pure core."""
 
-    async def replay() -> tuple[Snapshot, Snapshot]:
+    async def replay():
         namespace = f"fold-{next(SERIAL)}"
         store = RedisSessionStore.at(redis_server.url, namespace=namespace, timeout=60.0)
         sessions = {True: ALICE, False: Identity("alice", "two")}
@@ -89,7 +81,7 @@ def test_the_store_counts_exactly_what_the_core_counts(
     assert first.principal == model_of(history)
 
 
-async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionStore) -> None:
+async def test_two_parallel_calls_of_one_session_see_each_other(store):
     """Of two attempts in flight, exactly one sees none and the other sees the first."""
     seen = await asyncio.gather(*(store.attempt(attempt_of(Role.RECALL)) for _ in range(2)))
 
@@ -107,7 +99,7 @@ async def test_two_parallel_calls_of_one_session_see_each_other(store: SessionSt
         pytest.param(Identity("\ud800", "one"), id="lone-surrogate"),
     ],
 )
-async def test_nobody_sees_the_history_of_another(store: SessionStore, other: Identity) -> None:
+async def test_nobody_sees_the_history_of_another(store, other):
     """Principals and tenants share nothing, whatever text they choose for themselves."""
     await store.attempt(attempt_of(Role.RECALL))
 
@@ -115,8 +107,8 @@ async def test_nobody_sees_the_history_of_another(store: SessionStore, other: Id
 
 
 async def test_a_new_session_of_a_principal_keeps_the_principal_window(
-    store: SessionStore,
-) -> None:
+    store,
+):
     """Choosing a new session id does not shed what the principal did."""
     await store.attempt(attempt_of(Role.RECALL))
     await store.complete(end_of(Role.RECALL, executed=True))
@@ -128,8 +120,8 @@ async def test_a_new_session_of_a_principal_keeps_the_principal_window(
 
 
 async def test_unlabelled_results_are_in_the_snapshot_of_the_attempt_that_reports_them(
-    store: SessionStore,
-) -> None:
+    store,
+):
     """The call that carries the marks is already judged on them, and so is the next."""
     first = await store.attempt(attempt_of(Role.SEND, unlabelled=3))
     second = await store.attempt(attempt_of(Role.SEND))
@@ -140,9 +132,7 @@ async def test_unlabelled_results_are_in_the_snapshot_of_the_attempt_that_report
 
 
 @pytest.mark.parametrize("executed", [True, False])
-async def test_a_completion_without_a_trace_of_its_attempt_counts(
-    store: SessionStore, *, executed: bool
-) -> None:
+async def test_a_completion_without_a_trace_of_its_attempt_counts(store, *, executed):
     """After the attempt expired, what is possible is what was executed, never less than none."""
     await store.complete(end_of(Role.RECALL, executed=executed))
 
@@ -155,12 +145,12 @@ async def test_a_completion_without_a_trace_of_its_attempt_counts(
 AREA = LabelSet("x", ("owner",), "", ttl=60_000, limit=3)
 
 
-def record(label: int, text: str = "") -> bytes:
+def record(label, text=""):
     """Return bytes with a label where a record has it."""
     return bytes(9) + bytes([label]) + text.encode()
 
 
-async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...], bool]:
+async def stored(store, *fields):
     """Return what is in the area, and whether the principal is marked full."""
     attempt = Attempt("id", ALICE, Role.OTHER, 0.0, query=LabelQuery((LabelLookup(AREA, fields),)))
     snapshot = await store.attempt(attempt)
@@ -176,9 +166,7 @@ async def stored(store: SessionStore, *fields: bytes) -> tuple[tuple[object, ...
         pytest.param(LabelWriteMode.REPLACE, 0, 0, id="replace"),
     ],
 )
-async def test_a_second_record_of_a_value_counts_as_its_mode_says(
-    store: SessionStore, mode: LabelWriteMode, label: int, kept: int
-) -> None:
+async def test_a_second_record_of_a_value_counts_as_its_mode_says(store, mode, label, kept):
     """The first stays, the higher one wins, or the last."""
     await store.note(ALICE, [LabelWrite(AREA, mode, ((b"a", record(1)),))])
     await store.note(ALICE, [LabelWrite(AREA, mode, ((b"a", record(label)),))])
@@ -189,9 +177,7 @@ async def test_a_second_record_of_a_value_counts_as_its_mode_says(
 @pytest.mark.parametrize(
     "mode", [LabelWriteMode.KEEP, LabelWriteMode.RAISE, LabelWriteMode.REPLACE]
 )
-async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full(
-    store: SessionStore, mode: LabelWriteMode
-) -> None:
+async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full(store, mode):
     """What is there already takes no room; what is missing is unknown, and suspicious."""
     three = tuple((bytes([65 + n]), record(1)) for n in range(3))
     await store.note(ALICE, [LabelWrite(AREA, mode, three)])
@@ -204,15 +190,13 @@ async def test_a_record_beyond_the_limit_is_dropped_and_marks_the_principal_full
     assert await stored(store, b"C", b"D") == ((record(1), None), True)
 
 
-async def test_a_call_is_executed_only_once_all_labels_of_its_result_are_stored(
-    store: RedisSessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_is_executed_only_once_all_labels_of_its_result_are_stored(store, monkeypatch):
     """Where a turn fails, the result is not released, and its call has not been executed."""
     area = LabelSet("x", ("owner",), "", ttl=60_000, limit=10_000)
     entries = tuple((number.to_bytes(4, "big"), record(1)) for number in range(2 * TURN))
     run, turns = store.client.run, itertools.count()
 
-    async def fails_once(*arguments: Any) -> object:
+    async def fails_once(*arguments):
         if next(turns) == 1:
             raise StateError("gone")
         return await run(*arguments)

@@ -6,36 +6,27 @@ send there, asked about ``fresh@partner.example`` (approved, not sent yet) and s
 other way round, a guard of 0.1 on the state of this version stops what it cannot vouch for.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from guard.pipeline.exchange import Exchange
-from guard.protocols.http.message import HttpReply, HttpRequest
+from guard.protocols.http.message import HttpRequest
 from guard.runtime.wiring import assemble
 from guard.settings import Settings
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from guard.runtime.wiring import Parts
-    from guard.store.embedded import EmbeddedRedis
-
 FOLDER = Path(__file__).parent / "upgrade"
-LEFT: Any = json.loads((FOLDER / "state_0_1.json").read_text(encoding="utf-8"))
+LEFT = json.loads((FOLDER / "state_0_1.json").read_text(encoding="utf-8"))
 LISTENER = "127.0.0.1:19334"
 UPSTREAM = "127.0.0.1:19333"
-NEXT: dict[str, int] = {"id": 100}
+NEXT = {"id": 100}
 
 
 @pytest.fixture
-def kept_key(tmp_path: Path) -> Path:
+def kept_key(tmp_path):
     """Return the key of 0.1, with the note beside it."""
     tmp_path.chmod(0o700)
     key = tmp_path / "label.key"
@@ -46,7 +37,7 @@ def kept_key(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def upgraded(own_server: EmbeddedRedis, kept_key: Path) -> AsyncIterator[Parts]:
+async def upgraded(own_server, kept_key):
     """Return a guard of this version with the key, the policy and the state that 0.1 left."""
     settings = Settings(
         policy=[FOLDER / "policy_0_1.yaml"],
@@ -65,7 +56,7 @@ async def upgraded(own_server: EmbeddedRedis, kept_key: Path) -> AsyncIterator[P
     await parts.store.aclose()
 
 
-async def ask(parts: Parts, session: str, method: str, params: dict[str, Any]) -> Any:
+async def ask(parts, session, method, params):
     """Return what becomes of a request: an exchange that goes out, or the answer that stays."""
     NEXT["id"] += 1
     body = {"jsonrpc": "2.0", "id": NEXT["id"], "method": method, "params": params}
@@ -83,7 +74,7 @@ async def ask(parts: Parts, session: str, method: str, params: dict[str, Any]) -
     )
 
 
-async def mail(parts: Parts, session: str, receiver: str) -> str:
+async def mail(parts, session, receiver):
     """Return why a mail does not go out, empty where it does."""
     arguments = {"to": receiver, "body": "hello"}
     outcome = await ask(
@@ -91,25 +82,22 @@ async def mail(parts: Parts, session: str, receiver: str) -> str:
     )
     if isinstance(outcome, Exchange):
         return ""
-    assert isinstance(outcome, HttpReply)
     return str(json.loads(outcome.body)["result"]["content"][0]["text"])
 
 
-async def test_an_address_that_0_1_knew_as_untrusted_still_is(upgraded: Parts) -> None:
+async def test_an_address_that_0_1_knew_as_untrusted_still_is(upgraded):
     """In the session that recalled it, and in one that has never seen it."""
     assert "provenance_tainted" in await mail(upgraded, "s2", "drop@evil.test")
     assert "provenance_tainted" in await mail(upgraded, "s9", "drop@evil.test")
 
 
-async def test_the_store_is_recognised_and_what_0_1_let_out_still_goes(
-    upgraded: Parts, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_store_is_recognised_and_what_0_1_let_out_still_goes(upgraded, capsys):
     """Its policy is read as it was; a loss would ask about unknown receivers for 90 days."""
     assert await mail(upgraded, "s2", "team@example.com") == ""
     assert not upgraded.metrics.failing()
     assert "lost" not in capsys.readouterr().err
 
 
-async def test_a_grant_of_0_1_releases_nothing(upgraded: Parts) -> None:
+async def test_a_grant_of_0_1_releases_nothing(upgraded):
     """It was bound to less than a grant is bound to now; a person is asked again."""
     assert "needs approval" in await mail(upgraded, "s2", "fresh@partner.example")

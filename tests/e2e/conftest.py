@@ -1,16 +1,25 @@
 """Fixtures: a real guard process in front of an upstream that remembers every byte."""
 
+from contextlib import closing
+
 import pytest
 
-from tests.e2e.running_guard import Upstream, start_guard
+from tests.e2e.running_guard import Upstream, serving, start_guard
 
 
 @pytest.fixture
 def upstream():
     """Return a fresh upstream."""
-    server = Upstream()
-    yield server
-    server.close()
+    with closing(Upstream()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def no_proxy():
+    """Have vendors' clients connect to loopback directly, whatever the environment says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        yield
 
 
 @pytest.fixture
@@ -31,8 +40,6 @@ def launch(tmp_path, upstream):
 @pytest.fixture(scope="module")
 def shared_guard(tmp_path_factory):
     """Return one guard for every test of a module that leaves it as it was."""
-    server = Upstream()
-    guard = start_guard(tmp_path_factory.mktemp("guard"), server, options=("--body-limit", "64k"))
-    yield guard
-    guard.stop()
-    server.close()
+    limit = ("--body-limit", "64k")
+    with serving(tmp_path_factory.mktemp("guard"), options=limit) as guard:
+        yield guard

@@ -1,25 +1,27 @@
 """A console on a real guard, and Chromium as its reader, for the tests of the console's pages."""
 
 import hashlib
-import http.client
 import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from urllib.parse import quote, unquote_plus, urlencode
+from urllib.parse import unquote_plus, urlencode
+
+import httpx
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 from lab.load import UPSTREAM
+from tests.e2e.clients import call_tool
+from tests.e2e.running_guard import listens, wait_until
 
 SECRET = "a secret of the tests, of no deployment"
 PEOPLE = f"""
@@ -50,13 +52,8 @@ class Stage:
     """A guard with its console."""
 
     guard: int
-    console: int
-    audit: Path
-
-    @property
-    def url(self):
-        """Of the console."""
-        return f"http://127.0.0.1:{self.console}"
+    url: str
+    """Of the console."""
 
 
 @contextmanager
@@ -72,57 +69,8 @@ def stage(policy):
         console = free_port()
         options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
         port = rig.guard(policy, rig.server(UPSTREAM), *options)
-        wait_for(console)
-        yield Stage(port, console, rig.audit)
-
-
-def wait_for(port):
-    """Wait until somebody listens on a port of loopback.
-
-    Raises:
-        GuardError: nobody did.
-    """
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 1)):
-            return
-        time.sleep(0.05)
-    msg = f"the console did not listen on {port}"
-    raise GuardError(msg)
-
-
-def ask(port, method, path, body=b"", headers=None):
-    """Send one request; return status and body."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request(method, path, body or None, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-
-def _api(port, path, document=None):
-    headers = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
-    body = b"" if document is None else json.dumps(document).encode()
-    return ask(port, "POST" if body else "GET", path, body, headers)
-
-
-def call(port, to, text, *, tool="email_send_email", session=""):
-    """Send a tool call through the guard; return its answer."""
-    arguments = {"to": to, "subject": "status", "body": text}
-    document = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments},
-    }
-    headers = {"content-type": "application/json"}
-    if session:
-        headers["x-guard-session"] = session.encode("ascii", "ignore").decode()
-    _, body = ask(port, "POST", "/mcp", json.dumps(document).encode(), headers)
-    return json.loads(body)
-
-
-def _decision(answer):
-    return str(answer.get("result", {}).get("_meta", {}).get("guard", {}).get("decision_id", ""))
+        wait_until(partial(listens, console), "the console")
+        yield Stage(port, f"http://127.0.0.1:{console}")
 
 
 class BrowserSlowError(GuardError):
@@ -180,45 +128,26 @@ def browse(modules, asked, seconds=900.0):
 
 
 def play_hostile(on, texts):
-    """Send hostile texts through the guard in every field an agent chooses.
+    """Send hostile texts through the guard in every field an agent chooses, and keep drafts.
 
     Returns:
-        The pages that show them, and how many texts stand in one of these pages as text.
+        The pages that show them, and how many decisions on them stand in one of these pages.
     """
     decisions = []
     for number, text in enumerate(texts):
-        to = f"s{number}@outside.test"
-        answer = call(on.guard, to, text, session=text)
-        decisions.append(_decision(answer))
-        if number % 4 == 0:
-            call(on.guard, f"{text}@outside.test", text, tool=text[:100], session=text)
-    pages = list(PAGES)
-    pages += _drafted(on, texts[:: max(1, len(texts) // 10)])
-    _, body = _api(on.console, "/api/decisions")
-    ids = [one["id"] for one in json.loads(body)["decisions"]]
-    while ids:
-        pages.append(f"/?before={ids[-1]}")
-        _, body = _api(on.console, f"/api/decisions?before={ids[-1]}")
-        ids = [one["id"] for one in json.loads(body)["decisions"]]
-    pages += [f"/approvals/default/{one}" for one in decisions if one]
-    pages += [f"/decisions/{one}" for one in decisions[::10] if one]
-    pages += ["/sessions?" + urlencode({"session": text}) for text in texts[::20]]
-    shown = b"".join(_api(on.console, quote(page, safe="/?=&%+"))[1] for page in pages)
-    # A mark of each text that survives escaping: its decision is on a page of its own.
-    return pages, sum(one.encode() in shown for one in decisions if one)
-
-
-def _drafted(on, texts):
-    """Keep hostile texts as drafts of the policy; return the pages that show them."""
-    headers = {
-        "authorization": f"Bearer {SECRET}",
-        "content-type": "application/x-www-form-urlencoded",
-    }
-    _, body = _api(on.console, "/policies")
-    [file] = re.findall(r'name="file" value="([^"]*)"|edit[?]file=([^"]*)"', body.decode())[:1]
-    name = unquote_plus(file[0] or file[1])
-    for text in texts:
-        form = urlencode({"file": name, "text": f"{text}:\n  - '{text}'\n", "draft": ""})
-        ask(on.console, "POST", "/policies/drafts", form.encode(), headers)
-    _, body = _api(on.console, "/policies")
-    return re.findall(r'href="(/policies/drafts/[0-9a-f]+)"', body.decode())
+        arguments = {"to": f"s{number}@outside.test", "subject": "status", "body": text}
+        answer = call_tool(on.guard, "email_send_email", arguments, text)
+        told = answer.get("result", {}).get("_meta", {}).get("guard", {})
+        decisions += [told["decision_id"]] if "decision_id" in told else []
+        call_tool(on.guard, text[:100], arguments | {"to": f"{text}@outside.test"}, text)
+    bearer = {"authorization": f"Bearer {SECRET}"}
+    with httpx.Client(base_url=on.url, headers=bearer, timeout=60, trust_env=False) as client:
+        name = re.search(r"edit[?]file=([^\"]*)", client.get("/policies").text)[1]
+        for text in texts[::10]:
+            form = {"file": unquote_plus(name), "text": f"{text}:\n  - '{text}'\n", "draft": ""}
+            client.post("/policies/drafts", data=form)
+        drafts = re.findall(r'href="(/policies/drafts/[0-9a-f]+)"', client.get("/policies").text)
+        pages = [*PAGES, *drafts, *(f"/approvals/default/{one}" for one in decisions)]
+        pages += [f"/decisions/{decisions[0]}", "/sessions?" + urlencode({"session": texts[0]})]
+        shown = "".join(client.get(page).text for page in pages)
+    return pages, sum(one in shown for one in decisions)

@@ -2,6 +2,7 @@
 
 import queue
 import socket
+from contextlib import suppress
 
 from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
 
@@ -33,10 +34,9 @@ class Exchange:
     def is_gone(self):
         """Wait until the other side has closed and return True."""
         self.connection.settimeout(PATIENCE)
-        try:
+        with suppress(ConnectionResetError):
             return self.connection.recv(1) == b""
-        except ConnectionResetError:
-            return True
+        return True
 
 
 class ControlledUpstream(RawServer):
@@ -83,11 +83,9 @@ class StreamClient:
 
     def rest(self):
         """Read until the other side closes and return everything."""
-        try:
+        with suppress(ConnectionResetError):
             while data := self.socket.recv(65536):
                 self.received += data
-        except ConnectionResetError:
-            pass
         return self.received
 
     def close(self):

@@ -5,20 +5,16 @@ for; with ``iss`` it names itself in its answers (RFC 9207).  ``login_servers.py
 TOKENS`` takes tokens for itself only; TOKENS is the file by which it knows those of the issuer.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
-    RefreshToken,
     construct_redirect_uri,
 )
 from mcp.server.auth.routes import build_metadata, create_auth_routes
@@ -36,19 +32,18 @@ SCOPE = "notes"
 class Issuer:
     """Gives a token to whoever asks, for the resource that was asked for."""
 
-    def __init__(self, url: str, kept: Path, *, names_itself: bool) -> None:
+    def __init__(self, url, kept, *, names_itself):
         self.url, self.kept, self.names_itself = url, kept, names_itself
-        self.clients: dict[str, Any] = {}
-        self.codes: dict[str, AuthorizationCode] = {}
-        self.refreshes: dict[str, str | None] = {}
+        self.clients = {}
+        self.codes = {}
 
-    async def get_client(self, client_id: str) -> Any:
+    async def get_client(self, client_id):
         return self.clients.get(client_id)
 
-    async def register_client(self, client_info: Any) -> None:
+    async def register_client(self, client_info):
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(self, client: Any, params: Any) -> str:
+    async def authorize(self, client, params):
         code = secrets.token_urlsafe(24)
         self.codes[code] = AuthorizationCode(
             code=code,
@@ -64,31 +59,17 @@ class Issuer:
         said |= {"iss": self.url} if self.names_itself else {}
         return construct_redirect_uri(str(params.redirect_uri), **said)
 
-    async def load_authorization_code(self, client: Any, code: str) -> AuthorizationCode | None:
+    async def load_authorization_code(self, client, code):
         return self.codes.get(code)
 
-    async def exchange_authorization_code(self, client: Any, code: AuthorizationCode) -> OAuthToken:
-        return self._issued(code.resource)
-
-    async def load_refresh_token(self, client: Any, token: str) -> RefreshToken | None:
-        if token not in self.refreshes:
-            return None
-        return RefreshToken(token=token, client_id=client.client_id, scopes=[SCOPE])
-
-    async def exchange_refresh_token(
-        self, client: Any, token: RefreshToken, scopes: list[str]
-    ) -> OAuthToken:
-        return self._issued(self.refreshes[token.token])
-
-    def _issued(self, resource: str | None) -> OAuthToken:
-        token, refresh = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+    async def exchange_authorization_code(self, client, code):
+        token = secrets.token_urlsafe(24)
         known = json.loads(self.kept.read_text("utf-8")) if self.kept.exists() else {}
-        self.kept.write_text(json.dumps({**known, token: resource}), "utf-8")
-        self.refreshes[refresh] = resource
-        return OAuthToken(access_token=token, expires_in=3600, refresh_token=refresh, scope=SCOPE)
+        self.kept.write_text(json.dumps({**known, token: code.resource}), "utf-8")
+        return OAuthToken(access_token=token, expires_in=3600, scope=SCOPE)
 
 
-def issuer(port: int, kept: Path, *, names_itself: bool) -> None:
+def issuer(port, kept, *, names_itself):
     """Serve the authorization server."""
     url = AnyHttpUrl(f"http://127.0.0.1:{port}")
     options = ClientRegistrationOptions(enabled=True, valid_scopes=[SCOPE])
@@ -97,25 +78,25 @@ def issuer(port: int, kept: Path, *, names_itself: bool) -> None:
     )
     document["authorization_response_iss_parameter_supported"] = names_itself
 
-    def metadata(_: Any) -> JSONResponse:
+    def metadata(_):
         return JSONResponse(document)
 
-    provider: Any = Issuer(str(url), kept, names_itself=names_itself)
+    provider = Issuer(str(url), kept, names_itself=names_itself)
     routes = create_auth_routes(provider, url, client_registration_options=options)
     own = Route("/.well-known/oauth-authorization-server", metadata)
     app = Starlette(routes=[own, *routes])
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 
-def server(port: int, issuer_url: str, kept: Path) -> None:
+def server(port, issuer_url, kept):
     """Serve the tools."""
     url = f"http://127.0.0.1:{port}/mcp"
 
-    def known(token: str) -> str | None:
+    def known(token):
         return json.loads(kept.read_text("utf-8")).get(token) if kept.exists() else None
 
     class Verifier:
-        async def verify_token(self, token: str) -> AccessToken | None:
+        async def verify_token(self, token):
             if known(token) != url:
                 return None
             return AccessToken(token=token, client_id="any", scopes=[SCOPE], resource=url)
@@ -128,7 +109,7 @@ def server(port: int, issuer_url: str, kept: Path) -> None:
     tools = FastMCP("notes", host="127.0.0.1", port=port, auth=auth, token_verifier=Verifier())
 
     @tools.tool()
-    def read_note(name: str) -> str:
+    def read_note(name):
         return f"the note {name}"
 
     tools.run("streamable-http")

@@ -33,11 +33,6 @@ NO_ENVOY = "envoy is not installed (`make envoy`)"
 needs_envoy = pytest.mark.skipif(find_envoy() is None, reason=NO_ENVOY)
 
 
-def not_behind_envoy(reason):
-    """Return a mark of tests about what a guard behind an Envoy does not do itself."""
-    return pytest.mark.skipif(BEHIND_ENVOY, reason=reason)
-
-
 WAIT_SECONDS = PATIENCE
 
 
@@ -51,13 +46,20 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
     pytest.fail(f"{what} did not happen within {seconds} s")
 
 
+def listens(port):
+    """Return whether something listens on a port of loopback."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
 class Upstream(RawServer):
     """A tool server that answers every MCP request and remembers every byte it was sent."""
 
-    def __init__(self):
+    def __init__(self, listener=None):
         self.received = bytearray()
         self.answer = default_answer
-        super().__init__()
+        super().__init__(listener)
 
     def _serve(self, client):
         buffer = b""
@@ -83,16 +85,15 @@ class Elsewhere:
 def default_answer(request, text="done"):
     """Answer a JSON-RPC request with a tool result, anything else with an empty 200."""
     body = request.partition(b"\r\n\r\n")[2]
-    try:
-        message = json.loads(body)
-    except ValueError:
-        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+    message = json.loads(body) if b"jsonrpc" in body else []
     items = message if isinstance(message, list) else [message]
     answers = [
         {"jsonrpc": "2.0", "id": i["id"], "result": {"content": [{"type": "text", "text": text}]}}
         for i in items
         if "id" in i
     ]
+    if not answers:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
     return json_response(answers if isinstance(message, list) else answers[0])
 
 
@@ -138,14 +139,8 @@ class RunningGuard:
 
     def post(self, document, headers=None):
         """POST JSON and return status and parsed body."""
-        body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        lines = {"host": f"127.0.0.1:{self.port}", "content-type": "application/json"}
-        lines |= {"content-length": str(len(body))} | (headers or {})
-        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        raw = self.send(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
-        status, _, rest = raw.partition(b"\r\n\r\n")
-        code = int(status.split(b" ", 2)[1])
-        return code, json.loads(rest) if rest else None
+        lines = (f"{name}: {value}" for name, value in (headers or {}).items())
+        return parsed(self.send(json_bytes(document, *lines, host=f"127.0.0.1:{self.port}")))
 
     def note_prompt(self, text, secret, session, who="anonymous"):
         """Tell the guard what a user typed, as a front end does; return the status."""
@@ -181,6 +176,12 @@ class RunningGuard:
         if self.envoy is not None:
             self.envoy.child.stop()
         return code
+
+
+def parsed(raw):
+    """Return the status of a raw answer, and its JSON."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    return int(head.split(b" ", 2)[1]), json.loads(body) if body else None
 
 
 def read_response(client):
@@ -243,6 +244,47 @@ def start_guard(
             child.stop()
             raise
     return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
+
+
+def start_decider(directory, edge, upstreams, *options, name="guard", **variables):
+    """Start ``guard decide`` behind an Envoy, for servers that only the way out leads to.
+
+    Args:
+        directory: of its files.
+        edge: of the Envoy.
+        upstreams: servers by name; the first one keeps what the guard is asked about later.
+        options: besides.
+        name: of its log.
+        variables: of its environment besides.
+    """
+    admin, audit = free_port(), directory / "audit.jsonl"
+    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
+    words += ["--listen", edge.guard, "--egress", f"unix:{edge.egress}", "--audit", str(audit)]
+    words += ["--admin", f"127.0.0.1:{admin}", "--data", "memory", *options]
+    words += ["--label-key", str(directory / "label.key")]
+    for server in upstreams:
+        # Nobody is at that address: what arrives has come by the way out.
+        words += ["--server", f"{server}=http://{server}.test:1/mcp"]
+    given = {k: v for k, v in os.environ.items() if k != "GUARD_PEP"} | variables
+    child = start(directory / f"{name}.log", *words, environment=given)
+    child.wait_ready()
+    port, upstream = next(iter(edge.clear)), next(iter(upstreams.values()))
+    return RunningGuard(child, port, admin, audit, upstream)
+
+
+def http_bytes(body=b"", *lines, method="POST", target="/mcp", host="tools.test"):
+    """Return a request; where no line of its head says how long the body is, one is added."""
+    sized = ("content-length", "transfer-encoding")
+    length = f"content-length: {len(body)}"
+    rest = lines if any(line.lower().startswith(sized) for line in lines) else (*lines, length)
+    head = (f"{method} {target} HTTP/1.1", f"host: {host}", *rest, "", "")
+    return "\r\n".join(head).encode() + body
+
+
+def json_bytes(document, *lines, **parts):
+    """Return a request whose body is JSON."""
+    given = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return http_bytes(given, "content-type: application/json", *lines, **parts)
 
 
 @contextmanager

@@ -57,8 +57,8 @@ def desk():
         (project / "a.txt").write_text("hello\n", "utf-8")
         (home / "notes" / "n.md").write_text("noted\n", "utf-8")
         with running_guard(directory) as path:
-            environment = {**os.environ, "HOME": str(home), "PLAYED": "k"}
-            environment |= {"XDG_STATE_HOME": str(directory / "state")}
+            state = {"XDG_STATE_HOME": str(directory / "state")}
+            environment = {**os.environ, "HOME": str(home), "PLAYED": "k", **state}
             place = directory / "state" / "egress-guard" / "decide.sock"
             place.parent.mkdir(exist_ok=True)
             place.symlink_to(path)
@@ -70,8 +70,11 @@ def desk():
 def claude(desk, *calls):
     """Return the results that Claude Code reports."""
     with played(calls) as model:
-        told = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}"}
-        told |= {"ANTHROPIC_API_KEY": "k", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        told = {
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}",
+            "ANTHROPIC_API_KEY": "k",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
         words = [BIN / "claude", "-p", "Show a.txt", "--allowedTools", "Bash", "Read"]
         _run(desk, words, told)
         return model.results

@@ -4,24 +4,23 @@ import asyncio
 import json
 import os
 import time
+from contextlib import aclosing
 
 import pytest
 from typer.testing import CliRunner
 
 from guard import cli
 from guard.core.calls import ToolResult
-from guard.core.model import Identity, ToolCall
-from guard.pipeline.outcome import JudgeRequest
 from guard.policy import load_policies
 from guard.store.store import RedisSessionStore
 from tests.e2e.running_console import start_console
 from tests.guards import guard_on
+from tests.unit.provenance.agents import Agent
 
 pytestmark = pytest.mark.e2e
 POLICY = """
 version: 1
 name: office
-approvals: {pause: {asks: 3}}
 tools:
   - {match: [send], role: send, destinations: ["$.to"], body: ["$.body"]}
 rules:
@@ -41,25 +40,21 @@ def policy(tmp_path):
 @pytest.fixture
 def ask(own_server, policy):
     """Return a function: alice's send to a stranger gives decision id and verdict."""
-    numbers = iter(range(1000))
 
     async def play(body):
         store = RedisSessionStore.at(own_server.url, timeout=10.0)
-        guard = guard_on(store, load_policies([policy]))
-        arguments = {"to": "drop@evil.test", "body": body}
-        who, ident = Identity("alice", "s"), f"d{next(numbers)}"
-        call = ToolCall(ident, who, "send", arguments, "test", time.time())
-        [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
-        if verdict.enforced.forwards:
-            await guard.observe(ToolResult(traced, "sent", time.time()))
-        await store.aclose()
-        return call.id, verdict.enforced.label
+        async with aclosing(store):
+            agent = Agent(guard_on(store, load_policies([policy])), at=time.time())
+            call, verdict = await agent.ask("send", {"to": "drop@evil.test", "body": body})
+            if verdict.enforced.forwards:
+                await agent.guard.observe(ToolResult(call, "sent", agent.at))
+        return call.call.id, verdict.enforced.label
 
     return lambda body="": asyncio.run(play(body))
 
 
 def test_commands_find_the_console_and_it_answers_and_records(ask, tmp_path, own_server, policy):
-    """List, show, grant, remember, revoke, deny and resume, without a Redis or a key named."""
+    """List, show, grant and deny, without a Redis or a key named."""
     console = start_console(tmp_path, own_server.url, "--policy", str(policy))
     environment = dict.fromkeys((k for k in os.environ if k.startswith("GUARD_")), None)
     environment["XDG_STATE_HOME"] = str(tmp_path)
@@ -76,26 +71,12 @@ def test_commands_find_the_console_and_it_answers_and_records(ask, tmp_path, own
     assert granted.startswith("granted: send for principal alice")
     assert ask()[1] == "allow"
 
-    second, _ = ask(body="2")
-    kept = run("approvals", "grant", second, "--remember", "--until", "1h", "--yes")
-    assert "granted" in kept.stdout
-    assert ask(body="2")[1] == "allow"
-    lines = run("grants", "list").stdout.splitlines()
-    [line] = [one for one in lines if "drop@evil.test" in one]
-    revoked = [run("grants", "revoke", line.split()[0]).stdout for _ in range(2)]
-    assert revoked[0] == "revoked\n"
-    assert "no answer" in revoked[1]
-    third, verdict = ask(body="3")
+    second, verdict = ask(body="2")
     assert verdict == "ask"
-    denied = [run("approvals", "deny", third) for _ in range(2)]
+    denied = [run("approvals", "deny", second) for _ in range(2)]
     assert denied[0].stdout == "denied\n"
     assert (denied[1].exit_code, "no call waits" in denied[1].stderr) == (1, True)
-    # Three calls were asked about, whichever process judged each.
-    resumed = [run("approvals", "resume", "alice").stdout for _ in range(2)]
-    assert resumed[0] == "it may ask again\n"
-    assert "not paused" in resumed[1]
     console.child.stop()
     lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
     answers = {(x["answer"], x["realm"]) for x in lines if x["event"] == "guard.approval"}
-    assert ("granted", "machine") in answers
-    assert {realm for _, realm in answers} == {"machine"}
+    assert answers >= {("granted", "machine"), ("denied", "machine")}

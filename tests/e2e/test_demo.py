@@ -52,7 +52,5 @@ def test_the_story_is_told_and_nothing_is_left_behind(tmp_path):
     done = run_demo(tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert "✓" in done.stdout
-    assert "✗" in done.stdout
     assert "what the agent is told instead" in done.stdout
     assert list(tmp_path.glob("guard-demo*")) == []

@@ -35,18 +35,6 @@ def place():
         yield Path(made) / "root"
 
 
-def installed(place):
-    """Return a user with a policy file, and directories as the image and systemd make them."""
-    user = OtherUser(place)
-    for one in ("var/lib/guard", "var/log/guard"):
-        os.chown(place / one, 10001, 10001)
-        (place / one).chmod(0o700)
-    (place / "etc/guard/policies").mkdir()
-    for name in ("policies/default.yaml", "policy.yaml"):
-        (place / "etc/guard" / name).write_text(POLICY, encoding="utf-8")
-    return user
-
-
 def serves(user, upstream, words, given, port):
     """Start a guard, send one call through it and stop it."""
     admin = free_port()
@@ -75,44 +63,55 @@ def serves(user, upstream, words, given, port):
     assert list((user.directory / "var/lib/guard").rglob("audit.key"))
 
 
-def test_the_command_of_the_compose_file_serves(place, upstream):
-    """The image's environment and the command, on an embedded Redis."""
-    port = free_port()
-    lines = (DEPLOY / "Dockerfile").read_text("utf-8").rpartition("\nFROM ")[2].splitlines()
-    given = dict(HOME)
-    for line in (x.removeprefix("ENV ") for x in lines if x.startswith("ENV ")):
-        given |= dict(one.split("=", 1) for one in line.split() if "PATH=" not in one)
+def variables(lines):
+    """Return the variables of lines with assignments."""
+    words = (word for line in lines for word in line.split() if "PATH=" not in word)
+    return HOME | dict(word.split("=", 1) for word in words)
+
+
+def of_the_container(port, server):
+    """Return the command of the compose file and the environment of the image."""
+    image = (DEPLOY / "Dockerfile").read_text("utf-8").rpartition("\nFROM ")[2]
     compose = YAML12.load((DEPLOY / "compose.yaml").read_text("utf-8"))
     words = compose["services"]["guard"]["command"]
-    listener = f"127.0.0.1:{port}=http://127.0.0.1:{upstream.port}/mcp"
+    listener = f"127.0.0.1:{port}={server}"
     changed = {"redis://redis:6379/0": "embedded"}
     words = [listener if "=${" in word else changed.get(word, word) for word in words]
+    return words, variables(re.findall(r"^ENV (.*)$", image, re.MULTILINE)), ""
 
-    serves(installed(place), upstream, words, given, port)
 
-
-def test_the_service_unit_serves(place, upstream):
-    """The unit's command and environment, with the settings that its head suggests."""
-    port, user = free_port(), installed(place)
+def of_the_unit(port, server):
+    """Return the unit's command and environment, and the settings that its head suggests."""
     unit = (DEPLOY / "guard.service").read_text("utf-8")
-    suggested = re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE)
-    settings = "\n".join(suggested).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
-    settings = settings.replace("http://127.0.0.1:8000", f"http://127.0.0.1:{upstream.port}/mcp")
-    (place / "etc/guard/guard.toml").write_text(user.here(settings), encoding="utf-8")
-    given = dict(HOME)
-    for line in re.findall(r"^Environment=(.*)$", unit, re.MULTILINE):
-        given |= dict(one.split("=", 1) for one in line.split())
+    settings = "\n".join(re.findall(r"^#   (\w+ = .*)$", unit, re.MULTILINE))
+    settings = settings.replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    settings = settings.replace("http://127.0.0.1:8000", server)
     (command,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)
+    given = variables(re.findall(r"^Environment=(.*)$", unit, re.MULTILINE))
+    return [*command.split(), "--admin", "127.0.0.1:9464"], given, settings
 
-    serves(user, upstream, [*command.split(), "--admin", "127.0.0.1:9464"], given, port)
+
+@pytest.mark.parametrize("form", [of_the_container, of_the_unit])
+def test_the_command_of_a_deployment_serves(place, upstream, form):
+    """On an embedded Redis, with directories as the image and systemd make them."""
+    port, user = free_port(), OtherUser(place)
+    for one in ("var/lib/guard", "var/log/guard"):
+        os.chown(place / one, 10001, 10001)
+        (place / one).chmod(0o700)
+    (place / "etc/guard/policies").mkdir()
+    for name in ("policies/default.yaml", "policy.yaml"):
+        (place / "etc/guard" / name).write_text(POLICY, encoding="utf-8")
+    words, given, settings = form(port, f"http://127.0.0.1:{upstream.port}/mcp")
+    if settings:
+        (place / "etc/guard/guard.toml").write_text(user.here(settings), encoding="utf-8")
+
+    serves(user, upstream, words, given, port)
 
 
 def test_the_pod_of_the_chart_serves(place, upstream):
     """The init container's script, then the guard with the rendered settings, then SIGTERM."""
-    reason = "helm-python-sdk has no wheel for this machine"
-    helm = pytest.importorskip("helm_python", reason=reason)
-    port = free_port()
-    server = f"http://127.0.0.1:{upstream.port}/mcp"
+    helm = pytest.importorskip("helm_python")
+    port, server = free_port(), f"http://127.0.0.1:{upstream.port}/mcp"
     values = {
         "listen": "127.0.0.1",
         "replicas": 1,
@@ -130,10 +129,10 @@ def test_the_pod_of_the_chart_serves(place, upstream):
     spec = workload["spec"]["template"]["spec"]
     init, (container,) = spec["initContainers"][0], spec["containers"]
     user = OtherUser(place, (*PLACES, "/secrets/keys", "/etc/guard/policy"))
-    files = {f"policy/{name}": text for name, text in maps["guard-policy"].items()}
-    files["guard.toml"] = user.here(maps["guard-settings"]["guard.toml"])
-    for name, text in files.items():
-        (place / "etc/guard" / name).write_text(text, encoding="utf-8")
+    for name, text in maps["guard-policy"].items():
+        (place / "etc/guard/policy" / name).write_text(text, encoding="utf-8")
+    settings = user.here(maps["guard-settings"]["guard.toml"])
+    (place / "etc/guard/guard.toml").write_text(settings, encoding="utf-8")
     secret = place / "secrets/keys/label.key"
     secret.write_bytes(os.urandom(32))
     os.chown(secret, 0, 10001)

@@ -1,36 +1,29 @@
 """An Envoy whose guard is gone, stands still, restarts, or is no guard: nothing goes out."""
 
-import json
 import os
 import signal
 import socket
 import tempfile
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import httpx
 import pytest
 
-from guard.processes.loopback import free_port, start
+from guard.processes.loopback import free_port
 from lab.envoy_rig import Edge, start_envoy
-from tests.e2e.raw_server import RawServer, whole_request
 from tests.e2e.running_guard import (
-    ROOT,
-    RunningGuard,
     Upstream,
+    json_bytes,
     needs_envoy,
+    start_decider,
     tool_call,
     wait_until,
 )
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
-BODY = json.dumps(tool_call()).encode()
-CALL = (
-    b"POST /mcp HTTP/1.1\r\nhost: tools.test\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY)
-)
 
 
 @dataclass
@@ -42,7 +35,7 @@ class Stand:
 
     def __post_init__(self):
         place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
-        self.port, self.admin = free_port(), free_port()
+        self.port = free_port()
         self.edge = Edge(
             guard=f"unix:{place / 'decide.sock'}",
             clear={self.port: "mail"},
@@ -59,23 +52,16 @@ class Stand:
 
     def guard(self):
         """Start a guard."""
-        audit = self.directory / "audit.jsonl"
-        words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
-        words += ["--listen", self.edge.guard, "--egress", f"unix:{self.edge.egress}"]
-        words += ["--server", "mail=http://mail.test/mcp", "--admin", f"127.0.0.1:{self.admin}"]
-        words += ["--audit", str(audit), "--label-key", str(self.directory / "label.key")]
-        words += ["--data", "memory"]
-        variables = {**os.environ, "GUARD_HEARTBEAT": "2"}
-        log = self.directory / f"guard-{len(self.started)}.log"
-        child = start(log, *words, environment=variables)
-        self.started.append(child)
-        child.wait_ready()
-        return RunningGuard(child, self.port, self.admin, audit, self.upstream)
+        name = f"guard-{len(self.started)}"
+        upstreams, beat = {"mail": self.upstream}, {"GUARD_HEARTBEAT": "2"}
+        guard = start_decider(self.directory, self.edge, upstreams, name=name, **beat)
+        self.started.append(guard.child)
+        return guard
 
-    def post(self, timeout=60):
+    def post(self):
         """Make the benign call on a connection of its own."""
-        with httpx.Client(trust_env=False, timeout=timeout) as client:
-            return client.post(f"http://127.0.0.1:{self.port}/mcp", json=tool_call())
+        url = f"http://127.0.0.1:{self.port}/mcp"
+        return httpx.post(url, json=tool_call(), trust_env=False, timeout=60)
 
     def close(self):
         """Stop everything."""
@@ -93,34 +79,19 @@ def stand(tmp_path):
     made.close()
 
 
-class Impostor(RawServer):
-    """Listens where a guard should, and answers each request as a test says.
-
-    Args:
-        path: of the socket.
-        answer: what is sent for the nth request; empty breaks the connection off.
-    """
-
-    def __init__(self, path, answer):
-        self.requests = []
-        self._answer = answer
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
+@pytest.fixture
+def impostor(stand):
+    """Listen where the guard should, and answer the nth request as a function of n says."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(stand.socket))
         listener.listen()
-        super().__init__(listener)
+        server, numbers = Upstream(listener), count(1)
 
-    def _serve(self, client):
-        data = b""
-        while piece := client.recv(65536):
-            data += piece
-            while (request := whole_request(data)) is not None:
-                data = data[len(request) :]
-                self.requests.append(request)
-                answer = self._answer(len(self.requests))
-                if not answer:
-                    return
-                with suppress(OSError):  # A client may have left, and Envoy with it.
-                    client.sendall(answer)
+        def answers(answer):
+            server.answer = lambda _: answer(next(numbers))
+
+        yield answers
+        server.close()
 
 
 def says(text):
@@ -154,23 +125,19 @@ def _is_refused(path):
         return made.connect_ex(str(path)) != 0
 
 
-def test_an_answer_that_nobody_asked_for_reaches_nobody(stand):
+def test_an_answer_that_nobody_asked_for_reaches_nobody(stand, impostor):
     """Twice: the second one is on a connection that ends with it."""
-    impostor = Impostor(
-        stand.socket,
-        lambda number: says("first") + says("extra") if number == 1 else says(f"own {number}"),
-    )
+    impostor(lambda number: says("first") + says("extra") if number == 1 else says(f"own {number}"))
     with httpx.Client(trust_env=False, timeout=30) as client:
         url = f"http://127.0.0.1:{stand.port}/mcp"
         found = [client.post(url, json=tool_call()).text for _ in range(3)]
         found.append(stand.post().text)
 
-    impostor.close()
     assert found[0] == "first"
     assert "extra" not in "".join(found)
 
 
-def test_an_answer_that_comes_late_reaches_nobody(stand):
+def test_an_answer_that_comes_late_reaches_nobody(stand, impostor):
     """Its client has left; the next one, and another, get their own."""
     late, left = threading.Event(), threading.Event()
 
@@ -181,15 +148,14 @@ def test_an_answer_that_comes_late_reaches_nobody(stand):
             return says("late")
         return says(f"own {number}")
 
-    impostor = Impostor(stand.socket, answer)
+    impostor(answer)
     with socket.create_connection(("127.0.0.1", stand.port), timeout=30) as client:
-        client.sendall(CALL)
+        client.sendall(json_bytes(tool_call()))
         late.wait(30)
     other = stand.post().text
     left.set()
     later = stand.post().text
 
-    impostor.close()
     assert (other, later) == ("own 2", "own 3")
 
 
@@ -201,12 +167,10 @@ def test_an_answer_that_comes_late_reaches_nobody(stand):
     ],
     ids=["nonsense", "two lengths"],
 )
-def test_what_is_no_answer_is_a_refusal(stand, said):
+def test_what_is_no_answer_is_a_refusal(stand, impostor, said):
     """Whoever listens there, no call goes on because of what he says."""
-    impostor = Impostor(stand.socket, lambda number: said)
-
+    impostor(lambda number: said)
     answer = stand.post()
 
-    impostor.close()
     assert answer.status_code in {502, 503}
     assert bytes(stand.upstream.received) == b""

@@ -1,41 +1,43 @@
-"""TLS, HTTP/2 and 3, certificates and tokens at an Envoy; the guard decides who and what."""
+"""TLS, HTTP/2, certificates and tokens at an Envoy; the guard decides who and what."""
 
-import asyncio
 import json
-import os
 import ssl
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import jwt
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from guard.processes.loopback import free_port, start
-from lab.envoy_rig import Certificates, Edge, RunningEnvoy, start_envoy
-from tests.e2e import quic_client
-from tests.e2e.running_guard import ROOT, RunningGuard, Upstream, needs_envoy, tool_call
+from guard.processes.loopback import free_port
+from guard.runtime.doctor_checks import Status
+from guard.runtime.envoy_checks import check_envoy
+from lab.envoy_rig import Certificates, Edge, start_envoy
+from tests.e2e.running_guard import (
+    RunningGuard,
+    Upstream,
+    needs_envoy,
+    start_decider,
+    tool_call,
+)
 from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
 from tests.e2e.tls_upstream import issue
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
-SERVERS = ("mail", "files")
+HTTP = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
 
 
 @dataclass
 class Stage:
-    """A guard between two sides of one Envoy, in front of three servers."""
+    """A guard between two sides of one Envoy, in front of a server."""
 
     guard: RunningGuard
-    envoy: RunningEnvoy
     directory: Path
-    clear: dict[str, int]
-    """Port of each server's listener in the clear."""
     tls: int
-    upstreams: dict[str, Any]
+    """Port of the listener that speaks TLS."""
 
     def client(self, chain=None, *, http2=True):
         """Return a client of the listener that speaks TLS."""
@@ -44,10 +46,6 @@ class Stage:
             context.load_cert_chain(self.directory / chain)
         base = f"https://localhost:{self.tls}"
         return httpx.Client(base_url=base, http2=http2, verify=context, trust_env=False, timeout=30)
-
-    def received(self):
-        """Return what all servers have received."""
-        return b"".join(bytes(one.received) for one in self.upstreams.values())
 
 
 def token(subject="clerk", audience="guard"):
@@ -61,78 +59,58 @@ def stage(tmp_path_factory):
     """Everything that the shipped configuration has."""
     directory = tmp_path_factory.mktemp("listeners")
     issue(directory / "agents-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
-    issue(directory / "strangers-ca.pem", AGENT, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
-    upstreams = {name: Upstream() for name in SERVERS}
     place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
-    clear = {name: free_port() for name in SERVERS}
-    tls, admin = free_port(), free_port()
-    edge = Edge(
-        guard=f"unix:{place / 'decide.sock'}",
-        clear={port: name for name, port in clear.items()},
-        tls={tls: "mail"},
-        certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
-        egress=str(place / "egress.sock"),
-        servers={name: ("127.0.0.1", one.port) for name, one in upstreams.items()},
-    )
-    envoy = start_envoy(directory, edge)
-    audit = directory / "audit.jsonl"
-    words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
-    words += ["--listen", edge.guard, "--egress", f"unix:{edge.egress}", "--audit", str(audit)]
-    words += ["--admin", f"127.0.0.1:{admin}", "--data", "memory"]
-    words += ["--label-key", str(directory / "label.key")]
-    words += ["--credentials", str(directory / "principals.toml")]
-    for name in SERVERS:
-        # Nobody is at that address: what arrives has come by the way out.
-        words += ["--server", f"{name}=http://{name}.test:1/mcp"]
-    variables = {k: v for k, v in os.environ.items() if k != "GUARD_PEP"}
-    child = start(directory / "guard.log", *words, environment=variables)
-    child.wait_ready()
-    guard = RunningGuard(child, clear["mail"], admin, audit, upstreams["mail"], envoy=envoy)
-    yield Stage(guard, envoy, directory, clear, tls, upstreams)
-    guard.stop()
-    for one in upstreams.values():
-        one.close()
+    tls = free_port()
+    with closing(Upstream()) as upstream:
+        edge = Edge(
+            guard=f"unix:{place / 'decide.sock'}",
+            clear={free_port(): "mail"},
+            tls={tls: "mail"},
+            certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
+            egress=str(place / "egress.sock"),
+            servers={"mail": ("127.0.0.1", upstream.port)},
+        )
+        envoy = start_envoy(directory, edge)
+        known = ("--credentials", str(directory / "principals.toml"))
+        guard = start_decider(directory, edge, {"mail": upstream}, *known)
+        guard.envoy = envoy
+        yield Stage(guard, directory, tls)
+        guard.stop()
 
 
-def asked(stage, http, document, headers):
-    """POST to the first server over a version of HTTP; return status and parsed answer."""
-    body = json.dumps(document).encode()
-    if http == "3":
-        trust = stage.directory / "server-ca.pem"
-        status, said = asyncio.run(quic_client.post(stage.tls, trust, body, headers))
-        return status, json.loads(said)
-    with stage.client(http2=http == "2") as client:
-        content = {"content-type": "application/json", **headers}
-        answer = client.post("/mcp", content=body, headers=content)
-    assert answer.http_version == f"HTTP/{http}"
-    return answer.status_code, answer.json()
+def test_the_doctor_finds_nothing_in_what_runs(stage):
+    """Its own dump of the shipped configuration, with the listeners of TLS and QUIC."""
+    found = check_envoy(f"http://127.0.0.1:{stage.guard.envoy.admin}")
+
+    assert {one.status for one in found} == {Status.OK}, found
 
 
-@pytest.mark.parametrize("http", ["1.1", "2", "3"])
-def test_every_version_of_http_is_judged_alike(stage, http):
+@HTTP
+def test_every_version_of_http_is_judged_alike(stage, http2):
     """An allowed call arrives by the way out, and says nothing of the guard; another does not."""
-    before = len(stage.upstreams["mail"].received)
+    received = stage.guard.upstream.received
+    before = len(received)
 
-    status, answer = asked(stage, http, tool_call(), token())
-    sent = bytes(stage.upstreams["mail"].received[before:])
-    after = stage.received()
-    refused, observation = asked(stage, http, tool_call("a@evil.test"), token())
-    nobody, _ = asked(stage, http, tool_call(), {})
+    with stage.client(http2=http2) as client:
+        answer = client.post("/mcp", json=tool_call(), headers=token())
+        sent, after = bytes(received[before:]), bytes(received)
+        refused = client.post("/mcp", json=tool_call("a@evil.test"), headers=token())
+        nobody = client.post("/mcp", json=tool_call())
 
-    assert (status, answer["result"]["content"][0]["text"]) == (200, "done")
+    assert answer.json()["result"]["content"][0]["text"] == "done"
     head, _, body = sent.partition(b"\r\n\r\n")
     assert json.loads(body) == tool_call()
     for word in (b"x-guard", b"proxy-authorization", b"x-forwarded", b"x-envoy", b"x-request-id"):
         assert word not in head.lower()
-    assert (refused, observation["result"]["isError"]) == (200, True)
-    assert nobody == 407
-    assert stage.received() == after
+    assert refused.json()["result"]["isError"]
+    assert nobody.status_code == 407
+    assert received == after
 
 
-@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+@HTTP
 def test_a_certificate_that_envoy_saw_is_who_the_agent_is(stage, http2):
     """The guard has verified its chain, and takes the name from it."""
     with stage.client("agents-ca-chain.pem", http2=http2) as client:
@@ -150,25 +128,11 @@ def test_nobody_can_say_whose_certificate_he_has(stage):
     pem = (stage.directory / "agents-ca-chain.pem").read_text("ascii")
     leaf = pem[pem.index("-----BEGIN CERTIFICATE-----") :]
     forged = {"x-forwarded-client-cert": f'Hash=0;Chain="{quote(leaf)}"', "X-Guard-Front": "x"}
-    before = stage.received()
+    before = bytes(stage.guard.upstream.received)
 
     with stage.client() as client:
         over_tls = client.post("/mcp", json=tool_call(), headers=forged)
     status, _ = stage.guard.post(tool_call(), forged)
 
     assert (over_tls.status_code, status) == (407, 407)
-    assert stage.received() == before
-
-
-def test_the_route_says_which_server_and_not_the_client(stage):
-    """Each listener leads to its own, whatever a client writes."""
-    before = {name: len(one.received) for name, one in stage.upstreams.items()}
-    port = stage.clear["files"]
-    url = f"http://127.0.0.1:{port}/mcp"
-
-    forged = {**token(), "x-guard-server": "mail", "host": "mail.test"}
-    answer = httpx.post(url, json=tool_call(), headers=forged, trust_env=False, timeout=60)
-
-    grown = {name for name, one in stage.upstreams.items() if len(one.received) > before[name]}
-    assert (answer.status_code, grown) == (200, {"files"})
-    assert stage.guard.audit()[-1]["server"] == "decide:files"
+    assert bytes(stage.guard.upstream.received) == before

@@ -6,35 +6,19 @@ received nothing, the client got a clear refusal, one audit line was written, on
 
 import gzip
 import json
-import socket
 import zlib
 
 import pytest
 
 from tests.e2e.running_guard import (
     BEHIND_ENVOY,
-    read_response,
     tool_call,
     wait_until,
 )
+from tests.e2e.running_guard import http_bytes as _send
+from tests.e2e.running_guard import json_bytes as _json
 
 SECRET = "quarterly-figures-7731"
-
-
-def _send(body, *headers, method="POST", target="/mcp"):
-    lines = ["host: tools.test", *headers]
-    if not any(h.lower().startswith(("content-length", "transfer-encoding")) for h in headers):
-        lines.append(f"content-length: {len(body)}")
-    return (
-        f"{method} {target} HTTP/1.1\r\n".encode()
-        + "\r\n".join(lines).encode()
-        + b"\r\n\r\n"
-        + body
-    )
-
-
-def _json(body, *headers):
-    return _send(body, "content-type: application/json", *headers)
 
 
 def _call(**changes):
@@ -291,22 +275,6 @@ def test_what_cannot_go_out_never_reaches_the_upstream(shared_guard, data, code)
     assert shared_guard.metric(name, **labels) == counted + len(new)
 
 
-def test_a_benign_call_goes_through_unchanged(shared_guard):
-    """Without what identifies the agent to the guard, and what a proxy says of a client."""
-    headers = {"x-guard-session": "s1", "X-Guard-Anything": "x", "proxy-authorization": "Bearer t"}
-    headers |= {"X-Forwarded-Host": "other", "Forwarded": "host=other", "X_Forwarded_User": "admin"}
-    before = len(shared_guard.upstream.received)
-
-    status, answer = shared_guard.post(tool_call(ident="abc"), headers)
-
-    assert (status, answer["id"]) == (200, "abc")
-    assert answer["result"]["content"][0]["text"] == "done"
-    head, _, body = bytes(shared_guard.upstream.received[before:]).partition(b"\r\n\r\n")
-    assert json.loads(body) == tool_call(ident="abc")
-    unsent = (b"x-guard", b"proxy-authorization", b"forwarded")
-    assert not any(name in head.lower() for name in unsent)
-
-
 def test_a_compressed_and_chunked_benign_call_is_framed_anew(shared_guard):
     """The upstream gets the coded body with a length, never our client's chunking."""
     before = len(shared_guard.upstream.received)
@@ -333,41 +301,3 @@ def test_each_of_two_pipelined_requests_is_judged(shared_guard):
     sent = bytes(shared_guard.upstream.received[before:])
     assert sent.count(b"POST /mcp") == 1
     assert b"evil.test" not in sent
-
-
-def test_an_absolute_target_goes_to_the_upstream_as_a_path(shared_guard):
-    """A request line that names another host must not tempt an upstream to go there."""
-    before = len(shared_guard.upstream.received)
-    data = _send(
-        json.dumps(tool_call()).encode(),
-        "content-type: application/json",
-        target="http://evil.test/mcp",
-    )
-
-    shared_guard.send(data)
-
-    assert bytes(shared_guard.upstream.received[before:]).startswith(b"POST /mcp HTTP/1.1")
-
-
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
-def test_whoever_sends_too_much_reads_why(shared_guard, chunked):
-    """The id stands behind what is too large; the answer comes once all of it was sent."""
-    before = bytes(shared_guard.upstream.received)
-    arguments = {"to": ["team@example.com"], "body": "x" * 150_000}
-    params = {"name": "email_send_email", "arguments": arguments}
-    call = {"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": "seventh"}
-    body = json.dumps(call).encode()
-    with socket.create_connection(("127.0.0.1", shared_guard.port), timeout=30) as client:
-        for _ in range(2):
-            # The connection carries another request afterwards.
-            sent = _chunked(body) if chunked else body
-            client.sendall(_json(sent, TE) if chunked else _json(sent))
-            status, _, rest = read_response(client).partition(b"\r\n\r\n")
-            answer = json.loads(rest)
-            said = answer["result"]["content"][0]["text"]
-
-            assert (status.split(b" ")[1], answer["id"]) == (b"200", "seventh")
-            assert answer["result"]["isError"] is True
-            assert "body_too_large" in said
-            assert "send less at once" in said
-    assert shared_guard.upstream.received == before

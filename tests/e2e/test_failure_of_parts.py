@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.store.embedded import EmbeddedRedis
 from tests.e2e.running_guard import (
     ROOT,
     serving,
@@ -21,8 +20,7 @@ from tests.e2e.running_guard import (
     wait_until,
 )
 
-PLUGINS = {
-    "guard.detectors": """
+DETECTOR = """
 from guard.detectors import DetectorPlugin
 
 
@@ -35,74 +33,19 @@ class Broken(DetectorPlugin):
         return cls()
 
     def inspect(self, call, snapshot):
-        text = str(call.call.arguments)
-        if "raises@" in text:
-            raise ValueError
-        if "exits@" in text:
-            raise SystemExit(3)
-        while "hangs@" in text:
+        while "hangs@" in str(call.call.arguments):
             pass
         return ()
-""",
-    "guard.policy.rules": """
-from typing import Literal
-
-from guard.policy.rules.base import RuleConfig
+"""
 
 
-class Broken(RuleConfig):
-    type: Literal["broken"]
-    codes = frozenset({"broken"})
-
-    def judge(self, situation, targets):
-        raise MemoryError if situation.call.call.tool == "memory_error" else ValueError
-""",
-}
-RULE = "\n  - {id: broken, type: broken, effect: ask, tools: [value_error, memory_error]}\n"
-
-
-@pytest.fixture
-def redis():
-    """Return a Redis of the test's own, to be broken."""
-    with EmbeddedRedis() as server:
-        yield server
-
-
-def broken_parts(directory, *options):
-    """Start a guard with a detector and a rule that fail on certain calls."""
-    directory.mkdir(exist_ok=True)
-    lines = []
-    for package, source in PLUGINS.items():
-        (directory / package).mkdir()
-        (directory / package / "broken.py").write_text(source, encoding="utf-8")
-        path = str(directory / package)
-        lines.append(f"import {package}\n{package}.__path__.append({path!r})\n")
-    (directory / "sitecustomize.py").write_text("".join(lines), encoding="utf-8")
-    policy = directory / "policy.yaml"
-    text = (ROOT / "policies" / "default.yaml").read_text("utf-8")
-    policy.write_text(text + RULE, encoding="utf-8")
-    environment = {"PYTHONPATH": os.pathsep.join((str(directory), str(ROOT)))}
-    return serving(directory / "guard", policy=policy, options=options, environment=environment)
-
-
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory):
-    """Return one for the tests whose failures it outlives."""
-    with broken_parts(tmp_path_factory.mktemp("broken")) as guard:
-        yield guard
-
-
-def refused(guard, call=None):
+def refused(guard):
     """Send a call that must be refused and return the observation."""
     received = len(guard.upstream.received)
-    status, answer = guard.post(call or tool_call())
-    assert status == 200
+    _, answer = guard.post(tool_call())
     assert answer["result"]["isError"] is True, answer
     assert len(guard.upstream.received) == received
-    observation = answer["result"]["_meta"]["guard"]
-    line = next(x for x in guard.audit() if x.get("decision_id") == observation["decision_id"])
-    assert line["enforced"] == "block"
-    return observation
+    return answer["result"]["_meta"]["guard"]
 
 
 def passes(guard):
@@ -113,16 +56,15 @@ def passes(guard):
     return False
 
 
-def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, redis):
+def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, own_server):
     """State gone: refuse within the deadline, say so, recover without a restart of the guard."""
-    guard = launch(options=("--redis", redis.url, "--state-timeout", "1"))
+    guard = launch(options=("--redis", own_server.url, "--state-timeout", "1"))
     for how in (signal.SIGSTOP, signal.SIGKILL):
         wait_until(lambda: passes(guard), "a call that passes")
         assert guard.metric("guard_fail_closed", stage="state") == 0
-        pid = redis.pid
-        assert pid is not None
+        pid = own_server.pid
         os.kill(pid, how)
-        wait_until(lambda how=how: how == signal.SIGSTOP or redis.pid is None, "its death")
+        wait_until(lambda how=how: how == signal.SIGSTOP or own_server.pid is None, "its death")
         try:
             observation = refused(guard)
             assert guard.metric("guard_fail_closed", stage="state") == 1
@@ -130,39 +72,21 @@ def test_a_dead_or_hanging_redis_refuses_sends_and_is_found_again(launch, redis)
             if how == signal.SIGSTOP:
                 os.kill(pid, signal.SIGCONT)
             else:
-                redis.start()
+                own_server.start()
         assert (observation["code"], observation["retry"]) == ("guard_error", True)
     wait_until(lambda: passes(guard), "recovery")
 
 
-@pytest.mark.parametrize("to", ["raises@example.com", "exits@example.com"])
-def test_a_detector_that_raises_refuses_the_call(broken, to):
-    """Whatever a detector raises, the call does not go out, and the next one is judged."""
-    wait_until(lambda: passes(broken), "a call that passes")
-    before = len(broken.audit())
-
-    with suppress(OSError, ValueError, IndexError):
-        broken.post(tool_call(to))
-
-    wait_until(lambda: passes(broken), "the next call passing")
-    lines = wait_until(lambda: broken.audit()[before:], "an audit line")
-    assert any(line.get("errors") or line["event"] == "guard.worker_lost" for line in lines)
-    assert to.encode() not in broken.upstream.received
-
-
-@pytest.mark.parametrize("tool", ["value_error", "memory_error"])
-def test_a_rule_that_raises_refuses_the_call(broken, tool):
-    """A broken rule is a rule that blocks, even beside a rule that allows."""
-    wait_until(lambda: passes(broken), "a call that passes")
-    errors = broken.metric("guard_errors_total", stage="rule")
-
-    assert refused(broken, tool_call(tool=tool))["code"] == "rule_error"
-    assert broken.metric("guard_errors_total", stage="rule") == errors + 1
-
-
 def test_a_detector_that_never_ends_costs_the_worker_and_not_the_data(tmp_path):
     """A busy loop is ended from outside; its call is named in the audit and never goes out."""
-    with broken_parts(tmp_path / "x", "--heartbeat", "3") as guard:
+    folder = tmp_path / "detectors"
+    folder.mkdir()
+    (folder / "broken.py").write_text(DETECTOR, encoding="utf-8")
+    dropped_in = f"import guard.detectors\nguard.detectors.__path__.append({str(folder)!r})\n"
+    (tmp_path / "sitecustomize.py").write_text(dropped_in, encoding="utf-8")
+    environment = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    options = ("--heartbeat", "3")
+    with serving(tmp_path / "guard", options=options, environment=environment) as guard:
         with suppress(OSError, ValueError, IndexError):
             guard.post(tool_call("hangs@example.com"))
 

@@ -6,13 +6,19 @@ Every refusal here is proven at the other end: the upstream received no byte.
 import base64
 import json
 import ssl
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import httpx
 import pytest
 
 from guard.processes.loopback import free_port
-from tests.e2e.running_guard import secrets_file, start_guard, tool_call, wait_until
+from tests.e2e.running_guard import (
+    http_bytes,
+    secrets_file,
+    start_guard,
+    tool_call,
+    wait_until,
+)
 from tests.e2e.tls_upstream import NAME, TlsUpstream, Tunnel, post_http2
 
 SECRET = b"quarterly-figures-7731"
@@ -47,14 +53,16 @@ class Stage:
     def __init__(self, directory, **options):
         self.upstream = TlsUpstream(directory)
         self.directory = directory
-        self.ca = directory / "state" / "ca"
+        ca = directory / "state" / "ca"
+        self.authority = f"{NAME}:{self.upstream.port}"
+        self.trust = ca / "mitmproxy-ca-cert.pem"
         self.proxy = free_port()
         self.guard = start_guard(
             directory / "guard",
             self.upstream,
             policy=self.policy(**options.pop("policy", {})),
             options=(
-                *("--forward", f"127.0.0.1:{self.proxy}", "--ca", str(self.ca)),
+                *("--forward", f"127.0.0.1:{self.proxy}", "--ca", str(ca)),
                 *("--upstream-ca", str(self.upstream.authority), *options.pop("options", ())),
             ),
             **options,
@@ -69,16 +77,6 @@ class Stage:
         path = self.directory / "policy.yaml"
         path.write_text(text, "utf-8")
         return path
-
-    @property
-    def authority(self):
-        """What clients ask for."""
-        return f"{NAME}:{self.upstream.port}"
-
-    @property
-    def trust(self):
-        """The guard's certificate."""
-        return self.ca / "mitmproxy-ca-cert.pem"
 
     @contextmanager
     def tunnel(self, *headers, tls=True, **handshake):
@@ -107,39 +105,35 @@ class Stage:
         """Return the audit lines of decisions."""
         return [line for line in self.guard.audit() if line["event"] == "guard.decision"]
 
-    def close(self):
-        """Stop everything."""
-        self.guard.stop()
-        self.upstream.close()
+
+@contextmanager
+def staged(directory, **options):
+    """Start a stage, and end it with the block."""
+    made = Stage(directory, **options)
+    try:
+        yield made
+    finally:
+        made.guard.stop()
+        made.upstream.close()
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     """Return one stage for the tests that leave it as it was."""
-    made = Stage(tmp_path_factory.mktemp("forward"))
-    yield made
-    made.close()
+    with staged(tmp_path_factory.mktemp("forward")) as made:
+        yield made
 
 
 @pytest.fixture
 def build(tmp_path):
-    """Make stages of one's own."""
-    made = []
-
-    def start(**options):
-        made.append(Stage(tmp_path, **options))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+    """Make a stage of one's own."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(staged(tmp_path, **options))
 
 
 def request(host, body=b"", *headers, target="/v1/note"):
     """Return a POST."""
-    lines = (f"host: {host}", f"content-length: {len(body)}", *headers)
-    head = "".join(f"{line}\r\n" for line in lines if line)
-    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
+    return http_bytes(body, *headers, target=target, host=host)
 
 
 def test_a_tool_call_in_a_tunnel_is_judged_as_one(stage):

@@ -14,17 +14,13 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from guard.processes.loopback import free_port
-from tests.e2e.approval_desk import SECONDS, holding, outcomes
-from tests.e2e.clients import Reading
-from tests.e2e.running_guard import Elsewhere, Upstream, wait_until
+from tests.e2e.approval_desk import SECONDS, holding
+from tests.e2e.clients import Posting
+from tests.e2e.running_guard import Elsewhere, Upstream
+from tests.e2e.test_model_sdks import CLIENTS
 from tests.e2e.test_model_sdks import answer as model_answer
-from tests.e2e.test_model_sdks import (
-    ask_anthropic,
-    ask_gemini,
-    ask_openai_chat,
-    ask_openai_responses,
-)
 from tests.e2e.test_websockets import POLICY as BLOCKING
+from tests.model_clients import ask
 
 pytestmark = pytest.mark.e2e
 
@@ -46,15 +42,6 @@ def opened(port):
     return f"\negress: {{ports: [{port}], private: [localhost]}}\n"
 
 
-@asynccontextmanager
-async def fresh_desk(place):
-    """Yield what answers requests, where none of an earlier test waits any more."""
-    async with place.desk() as people:
-        for one in await people.waiting():
-            await people.deny(one.decision)
-        yield people
-
-
 async def answered(people, *, granted):
     """Answer what waits, once something does; return the id of one request."""
     found = await people.asked()
@@ -66,7 +53,7 @@ async def answered(people, *, granted):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory, no_proxy):
     """Return a guard in front of a model server."""
     server = Upstream()
     server.answer = model_answer
@@ -75,41 +62,20 @@ def model(tmp_path_factory):
         yield place
 
 
-CLIENTS = pytest.mark.parametrize(
-    "ask", [ask_openai_chat, ask_openai_responses, ask_anthropic, ask_gemini]
-)
-
-
-class Raw(Reading):
-    """A streamed answer as it comes."""
-
-    def __init__(self, url, proxy=None):
-        super().__init__()
-        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
-        self._url = f"{url}/v1/chat/completions"
-        self.task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self):
-        message = {"role": "user", "content": "please theft"}
-        asked = {"model": "m", "stream": True, "messages": [message]}
-        async with self._client, self._client.stream("POST", self._url, json=asked) as answer:
-            async for piece in answer.aiter_text():
-                self.text += piece
-
-    async def leave(self):
-        """Hang up."""
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+def raw(url, proxy=None):
+    """Ask for a streamed answer, which is read as it comes."""
+    message = {"role": "user", "content": "please theft"}
+    asked = {"model": "m", "stream": True, "messages": [message]}
+    return Posting(f"{url}/v1/chat/completions", asked, proxy)
 
 
 @CLIENTS
-@pytest.mark.parametrize("streamed", [True, False])
-async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, ask, streamed):
+async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, api):
     """One yes releases one, and a no reads as words; every client waits that long."""
     found = []
-    async with fresh_desk(model) as people:
+    async with model.desk() as people:
         for granted in (True, False):
-            asking = asyncio.to_thread(ask, model.url, "please theft", streamed=streamed)
+            asking = asyncio.to_thread(ask, api, model.url, "please theft", streamed=True)
             waiting = asyncio.ensure_future(asking)
             await answered(people, granted=granted)
             found.append((await waiting)[:2])
@@ -117,24 +83,6 @@ async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, ask, strea
     assert found[0] == ("Let me see.", [THEFT])
     assert found[1][1] == []
     assert "by the egress guard and did not reach the tool" in found[1][0]
-
-
-async def test_who_hangs_up_gives_the_call_up(model):
-    """A yes after that releases nothing: it waits for the model to ask again."""
-    async with fresh_desk(model) as people:
-        raw = Raw(model.url)
-        await raw.reads(": the egress guard waits")
-        await raw.leave()
-
-        def left():
-            return [*outcomes(model.guard).values()][-1:] == ["left"]
-
-        await asyncio.to_thread(wait_until, left, "the end of the wait")
-        decision = await answered(people, granted=True)
-
-    assert [*outcomes(model.guard)][-1] == decision
-    assert "Let me" in raw.text
-    assert "email_send_email" not in raw.text
 
 
 # --- WebSockets ----------------------------------------------------------------------------------
@@ -238,9 +186,9 @@ async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path):
     with holding(
         tmp_path, HOLD + opened(server.port), server, *options, *forwarding(tmp_path, proxy)
     ):
-        raw = Raw(f"http://localhost:{server.port}", f"http://127.0.0.1:{proxy}")
+        asked = raw(f"http://localhost:{server.port}", f"http://127.0.0.1:{proxy}")
         async with asyncio.timeout(SECONDS):
-            [ended] = await asyncio.gather(raw.task, return_exceptions=True)
+            [ended] = await asyncio.gather(asked.task, return_exceptions=True)
 
     assert isinstance(ended, httpx.HTTPError)
-    assert "email_send_email" not in raw.text
+    assert "email_send_email" not in asked.text

@@ -1,7 +1,6 @@
 """Hooks of coding agents against a running guard: calls that pass, questions, and sessions."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -21,21 +20,15 @@ from lab.adopt_hooks import (
     honest_calls,
     passes,
     payload,
-    prompt_payload,
     running_guard,
 )
 
 SEED = 7
-HONEST = 0.85
 
 
 @pytest.fixture(name="directory", scope="module")
-def _directory(tmp_path_factory):
-    from tempfile import TemporaryDirectory
-
-    # A path of a socket is short.
-    with TemporaryDirectory(prefix="hk-") as name:
-        yield Path(name)
+def _directory(short_directory):
+    return short_directory()
 
 
 @pytest.fixture(name="project", scope="module")
@@ -47,7 +40,6 @@ def _project(directory):
 
 @pytest.fixture(name="path", scope="module")
 def _path(directory, project):
-    del project
     with running_guard(directory) as path:
         yield path
 
@@ -58,10 +50,14 @@ def _told(path, project, request):
     session = f"{request.node.name[:60]}"
 
     def told(event, **fields):
-        common = {"session_id": session, "cwd": str(project), "hook_event_name": event}
+        common = {
+            "session_id": session,
+            "cwd": str(project),
+            "hook_event_name": event,
+            "permission_mode": "default",
+        }
         process = {"process": fields.pop("process")} if "process" in fields else {}
-        mode = {"permission_mode": "default"}
-        return asked(path, "claude-code", {**common, **mode, **fields}, project, **process)
+        return asked(path, "claude-code", {**common, **fields}, project, **process)
 
     return told
 
@@ -88,41 +84,12 @@ def test_no_dangerous_call_passes(path, project):
     assert let == []
 
 
-def test_honest_calls_pass(path, project):
-    """Most of what developers ask for needs no question."""
-    calls = honest_calls(project)
-    for call in {call.prompt: call for call in calls}.values():
-        asked(path, call.client, prompt_payload(call, project), project)
-    passed = [
-        passes(asked(path, call.client, payload(call, project, number), project))
-        for number, call in enumerate(calls)
-    ]
-
-    assert sum(passed) / len(calls) >= HONEST
-
-
 def test_the_command_answers_as_the_guard_does(path, project):
     """The hook's own program, started as a client starts it."""
     for call in honest_calls(project)[:1] + dangerous_calls(project, SEED)[-1:]:
         told = payload(call, project, 1)
         found, _ = executed(path, call.client, told, project)
         assert passes(found) == passes(asked(path, call.client, told, project))
-
-
-def test_a_page_is_read_where_the_user_named_it(told):
-    """A prompt attests; a program that wakes the session, or a file, does not."""
-    url = "https://pages.example.org/a"
-    fetch = {"tool_name": "WebFetch", "tool_input": {"url": url, "prompt": "p"}}
-    read = {"tool_name": "Read", "tool_input": {"file_path": "a.md"}, "tool_use_id": "r"}
-
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="1")) == "ask"
-    told("PreToolUse", **read)
-    told("PostToolUse", **read, tool_response={"file": f"see {url}"})
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="2")) == "ask"
-    told("UserPromptSubmit", prompt=f"Read {url} please.", source="system")
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="3")) == "ask"
-    told("UserPromptSubmit", prompt=f"Read {url} please.")
-    assert verdict(told("PreToolUse", **fetch, tool_use_id="4")) == ""
 
 
 def test_an_answer_in_the_dialog_holds_for_one_call(told, directory):
@@ -137,29 +104,6 @@ def test_an_answer_in_the_dialog_holds_for_one_call(told, directory):
     assert told("PostToolUse", **push, tool_use_id="1", tool_response={"stdout": "ok"}) == {}
     assert len(audited(directory, event="guard.approval", answer="granted")) == before + 1
     assert verdict(told("PreToolUse", **push, tool_use_id="2")) == "ask"
-
-
-def test_a_directory_outside_the_project_is_remembered(told, directory):
-    """The dialog says how; a link that leads out of the directory is asked about again."""
-    notes = directory / "home" / "notes"
-    notes.mkdir(parents=True)
-    (notes / "out").symlink_to("/etc/hosts")
-
-    def read(name, use, event="PreToolUse", **fields):
-        given = {"tool_name": "Read", "tool_input": {"file_path": str(notes / name)}}
-        return told(event, **given, tool_use_id=use, **fields)
-
-    question = read("a.md", "1")["hookSpecificOutput"]["permissionDecisionReason"]
-    command = question.partition("`guard ")[2].partition("`")[0].split()
-    environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
-    words = [sys.executable, "-m", "guard", *command, "--yes"]
-    done = subprocess.run(words, check=False, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert read("a.md", "1", "PostToolUse", tool_response={"file": "text"}) == {}
-
-    assert verdict(read("deep/b.md", "2")) == ""
-    escapes = ["../x.md", "out", ".ssh/id_ed25519", "../../home/x", "deep/../../x", "k.pem"]
-    assert [name for name in escapes if verdict(read(name, name)) != "ask"] == []
 
 
 def test_a_result_without_a_judged_call_is_withheld(told):
@@ -226,13 +170,3 @@ def test_a_hook_that_is_gone_refuses():
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
 
     assert done.returncode == hook_client.REFUSED
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"hook_event_name": "PreToolUse"}'])
-def test_an_unreadable_payload_is_refused(path, project, text):
-    """The guard answers with a refusal, not with nothing."""
-    words = [sys.executable, str(hook_client.__file__), "codex", "--decisions", str(path)]
-    done = subprocess.run(words, input=text.encode(), capture_output=True, check=False, cwd=project)
-
-    assert done.returncode == hook_client.REFUSED
-    assert b"did not judge" in done.stderr

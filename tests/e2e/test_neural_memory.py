@@ -5,7 +5,9 @@ Its tools are listed first: a memory vouches for nothing at a server that has li
 """
 
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,67 +38,48 @@ def brain(rig, name):
     return port
 
 
-class Agents:
-    """Agents with credentials, a memory of two brains and a bank, each behind a listener."""
-
-    def __init__(self, rig, redis, policy_text):
-        apart = brain(rig, "shared-untrusted")
-        servers = brain(rig, "shared"), rig.server("lab.selection.server")
-        ports = [free_port() for _ in servers]
-        policy = rig.directory / "policy.yaml"
-        policy.write_text(policy_text, "utf-8")
-        listeners = [
-            word
-            for port, upstream in zip(ports, servers, strict=True)
-            for word in ("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}")
-        ]
-        options = ("--redis", redis.url, *credentials(rig.directory, *AGENTS))
-        rig.begin_guard("--policy", str(policy), *listeners, *options).wait_ready()
-        import_accounts(rig, redis.url, "memory", (RIGHT, RIVAL))
-        self.shared, self.bank = (Wire(port) for port in ports)
-        # Strangers write into a brain of their own, by a process that no agent's guard is before.
-        self.strangers = Wire(apart)
-        self.audit = rig.audit
-        for wire in (self.shared, self.bank):
-            wire.list_tools("curator", "c")
-
-    def close(self):
-        """Close the connections."""
-        for wire in (self.shared, self.strangers, self.bank):
-            wire.close()
-
-    def recalled(self, session):
-        """Return what the agent is told, best first."""
-        answer = self.shared.call("agent", session, "nmem_recall", {"query": QUERY})
-        document = json.loads(answer["content"][0]["text"])
-        return [one["summary"] for one in document.get("fibers", ())]
-
-    def paid(self, session, account):
-        """Return whether the agent's transfer went out, and else the guard's reasons."""
-        answer = self.bank.call("agent", session, "transfer", {"account": account, "amount": 10})
-        found = answer.get("_meta", {}).get("guard", {})
-        return not answer.get("isError") or [one["code"] for one in found["reasons"]]
-
-    def selections(self):
-        """Return what the audit log says of recalls."""
-        lines = map(json.loads, self.audit.read_text("utf-8").splitlines())
-        return [one for one in lines if one["event"] == "selection"]
-
-
 @pytest.fixture
 def agents(tmp_path):
-    """Return a function that starts everything under a policy."""
-    (tmp_path / "rig").mkdir()
-    with Rig(tmp_path / "rig") as rig, EmbeddedRedis() as redis:
-        made = []
+    """Start a memory of two brains and a bank, each behind a listener; give ways to both."""
+    with Rig(tmp_path) as rig, EmbeddedRedis() as redis, ExitStack() as stack:
+        policy = rig.directory / "policy.yaml"
+        policy.write_text(POLICY, "utf-8")
+        servers = {"shared": brain(rig, "shared"), "bank": rig.server("lab.selection.server")}
+        ports = {name: free_port() for name in servers}
+        words = ["--policy", str(policy), "--redis", redis.url]
+        words += credentials(rig.directory, *AGENTS)
+        for name, port in ports.items():
+            words += ["--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{servers[name]}"]
+        rig.begin_guard(*words).wait_ready()
+        import_accounts(rig, redis.url, "memory", (RIGHT, RIVAL))
+        # Strangers write into a brain of their own, by a process that no agent's guard is before.
+        ports["strangers"] = brain(rig, "shared-untrusted")
+        wires = {}
+        for name, port in ports.items():
+            wires[name] = stack.enter_context(closing(Wire(port)))
+        for name in servers:
+            wires[name].list_tools("curator", "c")
+        yield SimpleNamespace(**wires, audit=rig.audit)
 
-        def start(policy_text):
-            made.append(Agents(rig, redis, policy_text))
-            return made[0]
 
-        yield start
-        for one in made:
-            one.close()
+def recalled(agents, session):
+    """Return what the agent is told, best first."""
+    answer = agents.shared.call("agent", session, "nmem_recall", {"query": QUERY})
+    document = json.loads(answer["content"][0]["text"])
+    return [one["summary"] for one in document.get("fibers", ())]
+
+
+def paid(agents, session, account):
+    """Return whether the agent's transfer went out, and else the guard's reasons."""
+    answer = agents.bank.call("agent", session, "transfer", {"account": account, "amount": 10})
+    found = answer.get("_meta", {}).get("guard", {})
+    return not answer.get("isError") or [one["code"] for one in found["reasons"]]
+
+
+def selections(agents):
+    """Return what the audit log says of recalls."""
+    lines = map(json.loads, agents.audit.read_text("utf-8").splitlines())
+    return [one for one in lines if one["event"] == "selection"]
 
 
 PROFILE = Path(__file__).parents[2] / "policies/profiles/neural-memory.yaml"
@@ -126,26 +109,14 @@ POLICY = (PROFILE.read_text("utf-8").replace("\nstores:", BANK, 1).rstrip() + RU
 
 def test_it_is_asked_twice_and_what_strangers_brought_forward_vouches_for_nothing(agents):
     """Their brain is read with the others', and left out of the guard's own question."""
-    world = agents(POLICY)
-    world.shared.call("curator", "c", "nmem_remember", {"content": SURVEYOR, "type": "fact"})
-    assert world.recalled("before") == [SURVEYOR]
-    assert world.paid("before", RIGHT) is True
-    assert world.selections() == []
-    world.strangers.call("peer", "p", "nmem_remember", {"content": MILLER, "type": "fact"})
-    assert MILLER in world.recalled("after")
-    assert world.paid("after", RIVAL) == ["selection_diverged"]
-    assert world.paid("after", RIGHT) is True
-    [told] = world.selections()
+    agents.shared.call("curator", "c", "nmem_remember", {"content": SURVEYOR, "type": "fact"})
+    assert recalled(agents, "before") == [SURVEYOR]
+    assert paid(agents, "before", RIGHT) is True
+    assert selections(agents) == []
+    agents.strangers.call("peer", "p", "nmem_remember", {"content": MILLER, "type": "fact"})
+    assert MILLER in recalled(agents, "after")
+    assert paid(agents, "after", RIVAL) == ["selection_diverged"]
+    assert paid(agents, "after", RIGHT) is True
+    [told] = selections(agents)
     assert (told["road"], told["replay"], told["rose"]) == ("dual_query", "no_replica", [MILLER])
     assert told["authenticated"] == [SURVEYOR]
-
-
-def test_where_it_cannot_be_asked_twice_no_recall_vouches(agents):
-    """Without namespaces every recall of it is untrusted."""
-    lines = [one for one in POLICY.splitlines() if "namespaces:" not in one]
-    world = agents("\n".join(lines).replace("dual_query", "untrusted"))
-    world.shared.call("curator", "c", "nmem_remember", {"content": SURVEYOR, "type": "fact"})
-    query = {"query": QUERY, "brains": ["shared"]}
-    world.shared.call("agent", "s", "nmem_recall", query)
-    assert world.paid("s", RIGHT) == ["selection_unreplayed"]
-    assert [one["reason"] for one in world.selections()] == ["no_replica"]

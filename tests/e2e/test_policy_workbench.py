@@ -62,39 +62,21 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(bench, policy):
     policy.write_text(POLICY + "# by hand\n", "utf-8")
     with pytest.raises(InputError, match="has changed"):
         bench.commit(draft, "looser", PAT.name)
-    late = bench.keep(PAT, 0.0, {str(policy): LOOSER})
-    with pytest.raises(InputError, match="not committed"):
-        bench.commit(late, "looser", PAT.name)
     assert policy.read_text("utf-8") == POLICY + "# by hand\n"
-
-
-def test_a_draft_with_a_problem_is_not_committed(bench, policy):
-    """What a guard would refuse to load does not get into Git from here."""
-    draft = bench.keep(PAT, 0.0, {str(policy): "version: 1\nname: x\nrulez: []\n"})
-    with pytest.raises(InputError, match="unknown field"):
-        bench.commit(draft, "broken", PAT.name)
-    assert policy.read_text("utf-8") == POLICY
 
 
 TOOL = ListedTool("note_add", {"text": {"type": "string"}}, {}, "ab" * 16)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["a new server", "a server of the policy"])
-async def test_an_unmapped_tool_becomes_a_draft_with_a_test(bench, policy, known):
-    """Comments stay, nothing is in force before the commit, and the tests run by themselves."""
-    server = 'servers:\n  - {name: notes, upstream: "notes.test:443/mcp", pins: {}}\n'
+async def test_an_unmapped_tool_becomes_a_draft_with_a_test(bench, policy):
+    """Nothing is in force before the commit, and the tests run by themselves, in a process."""
     rule = "  - {id: rest, type: tool, roles: [other], effect: allow}\n"
-    before = f"# mine\n{POLICY}{rule}{server if known else ''}"
-    policy.write_text(before, "utf-8")
+    policy.write_text(POLICY + rule, "utf-8")
     actions = PolicyActions(bench, None, NoAuditLog(), lambda: 0.0)
     draft = await actions.map_tools(PAT, [mapping_text("notes.test:443/mcp", TOOL, ToolRole.OTHER)])
 
     tests = draft.rehearsals["tests"]
-    text = draft.texts[str(policy)]
-    assert text.startswith("# mine\n")
-    assert text.count("notes.test:443/mcp") == 1
-    assert policy.read_text("utf-8") == before
-    done = tests["result"]["tests"]
-    assert (tests["error"], done["run"], done["failed"]) == ("", 3, [])
-    with pytest.raises(InputError, match="no tool"):
-        await actions.map_tools(PAT, [])
+    assert draft.texts[str(policy)].count("notes.test:443/mcp") == 1
+    assert policy.read_text("utf-8") == POLICY + rule
+    assert tests.error == ""
+    assert (tests.result["tests"]["run"], tests.result["tests"]["failed"]) == (3, [])

@@ -1,6 +1,5 @@
 """Agents that prove who they are to a live guard, and those who cannot."""
 
-import json
 import socket
 import ssl
 
@@ -11,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.e2e.running_guard import (
+    json_bytes,
+    parsed,
     read_response,
     serving,
     tool_call,
@@ -64,18 +65,14 @@ class Client:
 
     def post(self, guard):
         """Send the benign mail on a connection of its own."""
-        body = json.dumps(tool_call()).encode()
-        head = "host: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        head = f"POST /mcp HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n"
         plain = socket.create_connection(("127.0.0.1", guard.port), timeout=60)
         with self._context.wrap_socket(
             plain, server_hostname="127.0.0.1", session=self._session
         ) as client:
-            client.sendall(head.encode() + body)
+            client.sendall(json_bytes(tool_call()))
             raw = read_response(client)
             self._session = client.session
-        status, _, rest = raw.partition(b"\r\n\r\n")
-        return int(status.split(b" ", 2)[1]), json.loads(rest) if rest else None
+        return parsed(raw)
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -4,15 +4,15 @@ import json
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from lab.write_path.store import VectorMemory
 from tests.e2e.clients import Wrapper
-from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import ROOT, serving, wait_until
+from tests.e2e.test_memory_gate import POLICY, SECRET
 
 pytestmark = pytest.mark.e2e
 
@@ -27,12 +27,18 @@ ECHO = textwrap.dedent("""
 """)
 
 
+@contextmanager
+def deciding(directory):
+    """Start a guard with a decision socket."""
+    options = ("--decisions", str(directory / "s"))
+    with serving(directory, policy=POLICY, options=options) as guard:
+        yield guard
+
+
 @pytest.fixture(scope="module")
 def daemon(short_directory):
-    """The one running guard of the machine, with a decision socket."""
-    directory = short_directory() / "d"
-    directory.mkdir(mode=0o700)
-    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+    """The one running guard of the machine."""
+    with deciding(short_directory()) as guard:
         yield guard
 
 
@@ -53,20 +59,6 @@ def _ask(wrapper, method, params, ident=1):
     return dict(wrapper.hear())
 
 
-def _wrap_memory(wrap, daemon, directory):
-    """Wrap a real memory server whose secret the wrapper has, and start a session."""
-    secret = directory / "secret"
-    secret.write_text(SECRET, encoding="utf-8")
-    command = [sys.executable, "-m", "lab.write_path.server", "--stdio"]
-    command += ["--db", str(directory / "m.sqlite"), "--secret-file", str(secret)]
-    wrapper = wrap(daemon, *command, options=("--secret-env", f"MEMORY_SECRET={secret}"))
-    client = {"name": "test", "version": "1"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-    _ask(wrapper, "initialize", params, 0)
-    wrapper.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    return wrapper
-
-
 def _call(wrapper, tool, arguments, ident):
     return _ask(wrapper, "tools/call", {"name": tool, "arguments": arguments}, ident)["result"]
 
@@ -75,7 +67,15 @@ def test_a_wrapped_server_takes_committed_writes_and_never_sees_refused_ones(
     wrap, daemon, tmp_path
 ):
     """The same gate as on the network, in front of a server that never touches HTTP."""
-    wrapper = _wrap_memory(wrap, daemon, tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET, encoding="utf-8")
+    command = [sys.executable, "-m", "lab.write_path.server", "--stdio"]
+    command += ["--db", str(tmp_path / "m.sqlite"), "--secret-file", str(secret)]
+    wrapper = wrap(daemon, *command, options=("--secret-env", f"MEMORY_SECRET={secret}"))
+    client = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    _ask(wrapper, "initialize", params, 0)
+    wrapper.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
     store = VectorMemory(tmp_path / "m.sqlite")
     store.add_document("t", "a ticket")
 
@@ -135,9 +135,7 @@ def test_without_a_guard_of_this_policy_nothing_starts(daemon, policy, name, say
 
 def test_a_guard_that_goes_away_stops_requests(wrap, short_directory):
     """Requests are answered with an error, and the server sees none of them."""
-    directory = short_directory() / "d"
-    directory.mkdir(mode=0o700)
-    with serving(directory, policy=POLICY, options=("--decisions", str(directory / "s"))) as guard:
+    with deciding(short_directory()) as guard:
         wrapper = wrap(guard, sys.executable, "-c", ECHO)
         assert _ask(wrapper, "ping", {})["method"] == "ping"
 
@@ -151,10 +149,9 @@ def test_a_guard_that_goes_away_stops_requests(wrap, short_directory):
 @pytest.mark.parametrize("given", ["/dev/null", "file"])
 def test_an_input_that_the_event_loop_cannot_wait_for_ends_like_a_pipe(daemon, tmp_path, given):
     """A device or a regular file is read to its end; then the server ends, and the wrapper."""
-    frame = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * (given == "file")
-    source = Path(given)
-    if frame:
-        source = tmp_path / "frames"
+    frame, source = b"", Path("/dev/null")
+    if given == "file":
+        frame, source = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', tmp_path / "frames"
         source.write_bytes(frame)
     command = [sys.executable, "-m", "guard", "stdio", "--policy", str(POLICY)]
     command += ["--decisions", str(daemon.audit_path.parent / "s"), "--", sys.executable]

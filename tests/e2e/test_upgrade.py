@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import urllib.request
 from collections import Counter
 from functools import partial
 
@@ -61,16 +60,9 @@ def environment_of(package):
     return {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
 
 
-def front_ends(directory):
-    """Return the options that let a front end tell the guard whom the user named."""
-    return ("--prompt-credentials", secrets_file(directory / "front.toml", "front"))
-
-
 def version_of(guard):
     """Return which versions a guard's metrics name."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{guard.admin}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
-    return set(re.findall(r'^guard_build_info\{version="([^"]+)"\} 1', text, re.MULTILINE))
+    return {one for one in (VERSION, OTHER) if guard.metric("guard_build_info", version=one)}
 
 
 def check(load, guards):
@@ -92,7 +84,8 @@ def test_pods_are_upgraded_and_rolled_back_under_load(launch, tmp_path, versions
     Pods of both versions serve side by side until the older one is taken out and ended.
     """
     load, every = Load(to=NAMED, stranger=STRANGER), []
-    options = ("--redis", own_server.url, *front_ends(tmp_path))
+    front = secrets_file(tmp_path / "front.toml", "front")
+    options = ("--redis", own_server.url, "--prompt-credentials", front)
 
     def started(version):
         guard = launch(options=options, environment=environment_of(versions[version]))
@@ -123,7 +116,9 @@ def test_a_guard_is_upgraded_in_place_and_rolled_back_under_load(launch, tmp_pat
     (broken / "guard" / "runtime" / "worker.py").write_text(stops, encoding="utf-8")
     current, link = tmp_path / "current", tmp_path / "next"
     current.symlink_to(versions[VERSION])
-    guard = launch(options=front_ends(tmp_path), environment=environment_of(current))
+    front = secrets_file(tmp_path / "front.toml", "front")
+    options = ("--prompt-credentials", front)
+    guard = launch(options=options, environment=environment_of(current))
     assert guard.note_prompt(f"Mail {NAMED}.", "front", "s1") == 202
     seen = [version_of(guard)]
     load = Load(guard.port, to=NAMED, stranger=STRANGER)

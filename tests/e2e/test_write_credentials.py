@@ -1,16 +1,15 @@
 """Write credentials on the wire: a client certificate to a TLS store, a header behind a proxy."""
 
-import http.client
 import json
 import ssl
-import urllib.request
 
+import httpx
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port
-from tests.e2e.memory_stage import POLICY, SECRET
 from tests.e2e.running_guard import Upstream, start_guard, tool_call
+from tests.e2e.test_memory_gate import POLICY, SECRET
 from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
 
 pytestmark = pytest.mark.e2e
@@ -79,33 +78,21 @@ def stage(tmp_path_factory):
 HEADERS = {"content-type": "application/json", "x-guard-session": "s"}
 
 
-def _call(**given):
-    return json.dumps(tool_call(**given))
-
-
 def _write(content):
-    return _call(tool="memory_write", key=content, content=content, memory_class="L4")
-
-
-def _calls(connection, *bodies):
-    """Send calls down one connection and return the statuses."""
-    statuses = []
-    for body in bodies:
-        connection.request("POST", "/mcp", body, HEADERS)
-        answer = connection.getresponse()
-        answer.read()
-        statuses.append(answer.status)
-    connection.close()
-    return statuses
+    write = {"key": content, "content": content, "memory_class": "L4"}
+    return json.dumps(tool_call(tool="memory_write", **write))
 
 
 def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage):
     """On one connection of the agent: write, read, write; the store shuts its door on the read."""
-    connection = http.client.HTTPConnection("127.0.0.1", stage.listener, timeout=60)
-
-    statuses = _calls(
-        connection, _write("first fact"), _call(tool="memory_get", key="x"), _write("second fact")
+    bodies = (
+        _write("first fact"),
+        json.dumps(tool_call(tool="memory_get", key="x")),
+        _write("second fact"),
     )
+    at = f"http://127.0.0.1:{stage.listener}/mcp"
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        statuses = [client.post(at, content=one, headers=HEADERS).status_code for one in bodies]
 
     # The read is answered with the guard's own words: its server shut the door.
     assert statuses == [200, 200, 200]
@@ -117,13 +104,11 @@ def test_a_committed_write_shows_the_certificate_and_a_read_does_not(stage):
 def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stage):
     """An agent that names another upstream commits its write there with no credential on it."""
     for upstream in (stage.plain, stage.other):
-        proxy = http.client.HTTPConnection("127.0.0.1", stage.proxy, timeout=60)
         url = f"http://{NAME}:{upstream.port}/mcp"
-        proxy.request("POST", url, _write(f"to {upstream.port}"), HEADERS)
-        answer = proxy.getresponse()
-        assert answer.status == 200
-        assert b"done" in answer.read()
-        proxy.close()
+        proxy = f"http://127.0.0.1:{stage.proxy}"
+        with httpx.Client(proxy=proxy, trust_env=False, timeout=60) as client:
+            answer = client.post(url, content=_write(f"to {upstream.port}"), headers=HEADERS)
+        assert (answer.status_code, "done" in answer.text) == (200, True)
 
     assert f"to {stage.plain.port}".encode() in stage.plain.received
     assert SECRET.encode() in stage.plain.received
@@ -134,10 +119,8 @@ def test_behind_a_forward_listener_only_the_named_store_gets_the_credential(stag
 def test_neither_key_nor_secret_is_to_be_read_anywhere(stage):
     """Not in the log, the audit or the metrics."""
     key = stage.writer.read_text(encoding="utf-8").splitlines()[1].encode()
-    with urllib.request.urlopen(
-        f"http://127.0.0.1:{stage.guard.admin}/metrics", timeout=60
-    ) as response:
-        metrics = response.read()
+    url = f"http://127.0.0.1:{stage.guard.admin}/metrics"
+    metrics = httpx.get(url, trust_env=False, timeout=60).content
 
     for text in (stage.guard.log_path.read_bytes(), stage.guard.audit_path.read_bytes(), metrics):
         assert key not in text

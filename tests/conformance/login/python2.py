@@ -1,7 +1,5 @@
 """``python2.py URL``: a client of the second Python SDK logs in and calls a tool."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Any
@@ -22,30 +20,30 @@ class Kept:
     tokens: Any = None
     client: Any = None
 
-    async def get_tokens(self) -> Any:
+    async def get_tokens(self):
         return self.tokens
 
-    async def set_tokens(self, tokens: Any) -> None:
+    async def set_tokens(self, tokens):
         self.tokens = tokens
 
-    async def get_client_info(self) -> Any:
+    async def get_client_info(self):
         return self.client
 
-    async def set_client_info(self, client_info: Any) -> None:
+    async def set_client_info(self, client_info):
         self.client = client_info
 
 
-async def main(url: str) -> None:
+async def main(url):
     """Print what the tool answers, and the issuer that the client was told of."""
-    answer: dict[str, list[str]] = {}
+    answer = {}
 
-    async def opened(place: str) -> None:
+    async def opened(place):
         async with httpx2.AsyncClient() as browser:
             while not place.startswith(BACK):
                 place = (await browser.get(place)).headers["location"]
         answer.update(parse_qs(urlsplit(place).query))
 
-    async def returned() -> AuthorizationCodeResult:
+    async def returned():
         found = {name: answer[name][0] for name in ("code", "state", "iss") if name in answer}
         return AuthorizationCodeResult(**found)
 

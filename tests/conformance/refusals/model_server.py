@@ -4,8 +4,6 @@
 the tool, to the receiver that stands for a kind of refusal; ``please upstream_dead`` ends it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -26,7 +24,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         """Answer one request."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         text = body.decode()
@@ -49,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
+    def log_message(self, format, *args):  # noqa: A002  (the base's name)
         """Say nothing."""
 
 

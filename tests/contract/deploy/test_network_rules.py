@@ -50,7 +50,6 @@ def test_the_agents_network_of_compose_leads_nowhere():
     services = compose["services"]
 
     assert compose["networks"]["agents"]["internal"] is True
-    assert not (compose["networks"]["outside"] or {}).get("internal")
     assert services["agent"]["networks"] == ["agents"]
     assert set(services["guard"]["networks"]) == {"agents", "outside"}
     assert not any("authority" in volume for volume in services["agent"]["volumes"])
@@ -60,11 +59,6 @@ def test_the_agents_network_of_compose_leads_nowhere():
 def test_the_policy_of_kubernetes_leaves_agents_one_way():
     """Egress of every pod but the guard is the guard's forward port, and no DNS."""
     out, into = documents("networkpolicy.yaml")
-    for document in (out, into):
-        assert (document["apiVersion"], document["kind"]) == (
-            "networking.k8s.io/v1",
-            "NetworkPolicy",
-        )
 
     assert out["spec"]["policyTypes"] == ["Egress"]
     (rule,) = out["spec"]["egress"]

@@ -1,14 +1,11 @@
 """Directories by what the upstream received: outsiders, saved contacts, honest address books."""
 
-import pytest
-
 from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 from lab.trust.plots import book_of, policies_of
 
 DEFAULT = "default.yaml"
 MAIL = "drop@evil.test"
-HANDLE = "c4711x"
 STORES = policies_of({"policy": "stores"}, book_of("saved_directories"))
 CALENDAR = (DEFAULT, "services/google-calendar.yaml")
 ANN = "ann@partner.test"
@@ -50,43 +47,3 @@ async def test_a_stranger_of_a_booking_page_is_no_guest_of_the_owner(world_redis
             assert (await agent.call("email_send_email", mail)).verdict == "ask"
 
     assert b"1240 figures" not in bodies(world)
-
-
-@pytest.mark.parametrize(
-    ("said", "asked"),
-    [
-        (f"Add Ann <{ANN}> to my contacts.", 0),
-        (f"Remember that Ann's address is {ANN}.", 0),
-        (f"Put {ANN} in the address book under Ann, please.", 1),
-    ],
-)
-async def test_whom_the_user_adds_is_asked_about_once_at_most(world_redis, said, asked):
-    """The same session, the next one, and one a week later; the one answer is remembered."""
-    questions = 0
-    async with world_of(assemble, world_redis, STORES) as world:
-        agent = world.agent("alice", "s1")
-        await agent.prompt(said)
-        assert (await agent.call("add_contact", {"name": "Ann", "address": ANN}, "ok")).forwarded
-        for session in ("s1", "s2", "s3"):
-            agent = world.agent("alice", session)
-            await agent.prompt("Mail Ann.")
-            await agent.call("find_contact", {"q": "Ann"}, [{"name": "Ann", "address": ANN}])
-            sent = await agent.call("send_email", {"to": ANN, "body": "b"})
-            if sent.verdict == "ask":
-                questions += 1
-                await world.approve(sent.decision_id, remember=True)
-                sent = await agent.call("send_email", {"to": ANN, "body": "b"})
-            assert sent.forwarded
-
-    assert questions <= asked
-
-
-async def test_an_entry_that_existed_before_keeps_its_id(world_redis):
-    """A note on a customer of the list names his id: the answer of the store does not spoil it."""
-    async with world_of(assemble, world_redis, STORES) as world:
-        agent = world.agent("alice", "s1")
-        await agent.call("find_contact", {"q": "x"}, [{"name": "Ann", "address": HANDLE}])
-        await agent.call("file_record", {"id": HANDLE, "note": "n"}, {"id": HANDLE})
-        later = world.agent("alice", "s2")
-        await later.call("find_contact", {"q": "x"}, [{"name": "Ann", "address": HANDLE}])
-        assert (await later.call("send_email", {"to": HANDLE, "body": "b"})).forwarded

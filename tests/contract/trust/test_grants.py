@@ -53,25 +53,3 @@ async def test_a_grant_is_for_one_request(world_redis, first, change, verdict):
         await world.approve(asked.decision_id)
         again = await agent.later("s2").call("send_email", MAIL, **{"meta": first, **change})
         assert again.verdict == verdict
-
-
-def upload(boundary, text):
-    """Return a form with one part."""
-    head = 'Content-Disposition: form-data; name="note"'
-    return f"--{boundary}\r\n{head}\r\n\r\n{text}\r\n--{boundary}--\r\n".encode()
-
-
-@pytest.mark.parametrize(("text", "verdict"), [("hello", "allow"), ("hallo", "ask")])
-async def test_a_form_that_is_cut_anew_is_the_same_one(world_redis, text, verdict):
-    """A client draws another boundary for every attempt; what stands between them counts."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        answers = []
-        for boundary, said in (("a1b2c3d4e5", "hello"), ("f6a7b8c9d0", text)):
-            headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
-            url = "https://files.partner.test/in"
-            outcome = await agent.http("POST", url, upload(boundary, said), headers)
-            answers.append(outcome.verdict)
-            if outcome.verdict == "ask" and len(answers) == 1:
-                await world.approve(outcome.decision_id)
-        assert answers == ["ask", verdict]

@@ -10,16 +10,16 @@ ANA, EVIL = "ana@fjordworks.test", "drop@evil.test"
 ANSWER = {"ticket_id": 4711, "comment": "A new pallet is on its way.", "public": True}
 
 
-def ticket(requester: str | None, number: int = 4711):
+def ticket(requester, number=4711):
     """Return what the service tells of a ticket."""
     who = {} if requester is None else {"requester": {"name": "Ana", "email": requester}}
     return {"ticket": {"id": number, "subject": "Pallet", "description": "It broke.", **who}}
 
 
-async def approved(world, requester: str | None = ANA) -> None:
+async def approved(world):
     """Have a person approve an answer to the ticket, and the next ones."""
     agent = world.agent(session="first")
-    await agent.call("get_ticket", {"ticket_id": 4711}, ticket(requester))
+    await agent.call("get_ticket", {"ticket_id": 4711}, ticket(ANA))
     asked = await agent.call("create_ticket_comment", ANSWER)
     assert asked.verdict == "ask"
     await world.approve(asked.decision_id, remember=True)
@@ -49,15 +49,6 @@ async def test_an_answer_is_remembered_for_who_wrote(
         assert again.verdict == verdict
 
 
-async def test_what_nobody_has_read_in_this_session_is_asked_about(world_redis):
-    """Who a ticket is from is known from the service alone, and may be another by now."""
-    async with world_of(assemble, world_redis, POLICIES) as world:
-        await approved(world)
-        assert (
-            await world.agent(session="second").call("create_ticket_comment", ANSWER)
-        ).verdict == ("ask")
-
-
 async def test_the_last_that_the_service_told_counts(world_redis):
     """A ticket that was handed to somebody else within the session."""
     async with world_of(assemble, world_redis, POLICIES) as world:
@@ -65,13 +56,4 @@ async def test_the_last_that_the_service_told_counts(world_redis):
         agent = world.agent(session="second")
         for requester in (ANA, EVIL):
             await agent.call("get_ticket", {"ticket_id": 4711}, ticket(requester))
-        assert (await agent.call("create_ticket_comment", ANSWER)).verdict == "ask"
-
-
-async def test_without_a_writer_nothing_is_remembered(world_redis):
-    """What the service does not say binds nothing."""
-    async with world_of(assemble, world_redis, POLICIES) as world:
-        await approved(world, requester=None)
-        agent = world.agent(session="second")
-        await agent.call("get_ticket", {"ticket_id": 4711}, ticket(None))
         assert (await agent.call("create_ticket_comment", ANSWER)).verdict == "ask"

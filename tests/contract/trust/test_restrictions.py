@@ -40,17 +40,6 @@ async def test_a_reply_is_asked_about_for_a_while_after_any_session_read_memory(
     assert (answered.verdict, other.verdict) == (verdict, "allow")
 
 
-async def test_an_approved_reply_after_a_read_of_memory_is_not_asked_about_again(world_redis):
-    """A person's approval that is remembered ends the restriction for this receiver."""
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        await world.agent(session="one").call("memory_search", {"query": "plans"}, "offer 4711")
-        asked = await _answered(world.agent(session="two"))
-        await world.approve(asked.decision_id, remember=True)
-
-        assert (await _answered(world.agent(session="two"))).forwarded
-        assert (await _answered(world.agent(session="three"))).forwarded
-
-
 async def test_a_no_ends_with_the_next_request_or_approval(world_redis):
     """In whatever session; a colleague is not touched."""
     async with world_of(assemble, world_redis, "default.yaml") as world:

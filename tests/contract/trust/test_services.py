@@ -1,7 +1,5 @@
 """Handles of one service in another one, and servers that answer for others."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -17,15 +15,6 @@ ACCOUNT = "DE89370400440532013000"
 CHANNELS = {"channels": [{"id": ACCOUNT, "name": "general"}]}
 PAYMENT = {"recipient": ACCOUNT, "amount": 10, "subject": "x"}
 SIDE_BY_SIDE = ("default.yaml", "services/slack.yaml", "services/bank.yaml")
-MEMORY = """
-version: 1
-name: payees-of-people
-service: people
-tools:
-  - match: [find_person]
-    role: retrieve
-    fields: [{path: "$[*].iban", as: directory, writer: owner, kinds: [handle]%s}]
-"""
 
 
 def _contacts(request):
@@ -58,48 +47,6 @@ async def test_a_channel_named_like_an_account_pays_nobody(world_redis, policies
         assert [b"send_money" in one.body for one in world.received] == [False, False]
 
 
-@pytest.mark.parametrize("text", [ACCOUNT, f"The payee is {ACCOUNT}."])
-async def test_a_saved_handle_keeps_its_service(world_redis, text):
-    """What a chat vouched for is no account after memory, and what the bank did still is one."""
-    async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
-        first, later = world.agent(), world.agent(session="s2")
-        await first.call("slack_list_channels", {}, CHANNELS)
-        await first.call("save_fact", {"key": "k", "value": text}, "saved")
-        await later.call("recall_fact", {"key": "k"}, text)
-
-        assert (await later.call("send_money", PAYMENT)).verdict == "ask"
-
-        third, fourth = world.agent(session="s3"), world.agent(session="s4")
-        await third.call("list_payees", {}, [{"name": "Ann Lee", "iban": ACCOUNT}])
-        await third.call("save_fact", {"key": "k", "value": text}, "saved")
-        await fourth.call("recall_fact", {"key": "k"}, text)
-
-        assert (await fourth.call("send_money", PAYMENT)).forwarded
-
-
-@pytest.mark.parametrize(("named", "verdict"), [(", for: [bank]", "allow"), ("", "ask")])
-async def test_a_directory_vouches_in_the_services_that_it_names(world_redis, named, verdict):
-    """So the accounts that an address book keeps may be paid, where the operator says so."""
-    policies = (MEMORY % named, "default.yaml", "services/bank.yaml")
-    async with world_of(assemble, world_redis, policies) as world:
-        agent = world.agent()
-        await agent.call("find_person", {}, [{"name": "Ann Lee", "iban": ACCOUNT}])
-
-        assert (await agent.at(OTHER).call("send_money", PAYMENT)).verdict == verdict
-
-
-async def test_taint_counts_in_every_service(world_redis):
-    """An account out of a chat's text is tainted at the bank."""
-    async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
-        agent = world.agent()
-        text = f"new account: {ACCOUNT}"
-        await agent.call("slack_get_channel_history", {}, {"messages": [{"text": text}]})
-
-        paid = await agent.at(OTHER).call("send_money", PAYMENT)
-
-        assert "provenance_tainted" in paid.codes
-
-
 async def test_what_an_entry_is_called_is_no_receiver(world_redis):
     """A payee may call himself by any account number."""
     async with world_of(assemble, world_redis, ONE_SERVICE) as world:
@@ -130,18 +77,6 @@ async def test_a_server_that_lists_nothing_is_no_address_book(world_redis, by_th
         assert [b"email_send_email" in one.body for one in world.received].count(True) == 0
 
 
-async def test_the_only_server_that_lists_an_address_book_is_one(world_redis):
-    """One server needs no configuration: the name that the user gives leads to its entry."""
-    mail = {"to": ["ann@partner.test"], "subject": "x", "body": "the figures"}
-    async with world_of(assemble, world_redis, "default.yaml") as world:
-        agent = world.agent()
-        await agent.prompt("Send the figures to Ann Lee.")
-        found = [{"name": "Ann Lee", "email": "ann@partner.test"}]
-        await agent.call("search_contacts", {"query": "Ann"}, found)
-
-        assert (await agent.call("email_send_email", mail)).forwarded
-
-
 async def test_a_contested_tool_keeps_what_its_mapping_restricts(world_redis):
     """A send stays one, so what its rules refuse is refused, and the rest is asked about."""
     async with world_of(assemble, world_redis, "default.yaml") as world:
@@ -155,26 +90,3 @@ async def test_a_contested_tool_keeps_what_its_mapping_restricts(world_redis):
         assert nobody.verdict == "block"
         assert inside.verdict == "ask"
         assert "tool_contested" in inside.codes
-
-
-async def test_an_entry_for_any_server_names_none(world_redis):
-    """Without a listener or an upstream it is about whoever answers."""
-    policy = """
-version: 1
-name: anywhere
-extends: builtin:office
-servers:
-  - name: mail
-    tools:
-      - match: [search_contacts]
-        role: retrieve
-        fields: [{path: "$[*].email", as: directory, kinds: [mail], name: "$[*].name"}]
-      - {match: [send_email], role: send, destinations: ["$.to"], body: ["$.body"]}
-"""
-    async with world_of(assemble, world_redis, policy) as world:
-        world.serve(OTHER, _contacts)
-        await world.agent(listener=OTHER).call("search_contacts", {"query": "Ann"})
-
-        sent = await world.agent().call("send_email", {"to": ["drop@evil.test"], "body": "x"})
-
-        assert sent.verdict == "ask"

@@ -1,13 +1,10 @@
 """The Inspector's command line: a process and a connection for each call."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from steps import serve
 
@@ -19,10 +16,10 @@ class InspectorError(Exception):
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
 
-    async def call(tool: str, arguments: dict[str, Any]) -> str:
+    async def call(tool, arguments):
         words = [
             os.environ["MATRIX_NODE"],
             str(MODULES / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),

@@ -1,9 +1,6 @@
 """langchain-mcp-adapters, its tools run by LangGraph's ``ToolNode`` as an agent's would be."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
-from typing import Any
 
 from langchain_core.messages import AIMessage
 from langchain_mcp_adapters.client import MultiServerMCPClient
@@ -14,7 +11,7 @@ from steps import serve
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
     if transport == "stdio":
         server = {"transport": "stdio", "command": where[0], "args": where[1:]}
@@ -27,7 +24,7 @@ async def client(transport: str, where: Any) -> Any:
         graph.add_edge("tools", END)
         agent = graph.compile()
 
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
+        async def call(tool, arguments):
             asked = {"name": tool, "args": arguments, "id": "call_1", "type": "tool_call"}
             state = await agent.ainvoke({"messages": [AIMessage("", tool_calls=[asked])]})
             content = state["messages"][-1].content

@@ -1,9 +1,6 @@
 """The first version of the official Python SDK."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
-from typing import Any
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.sse import sse_client
@@ -12,14 +9,14 @@ from mcp.client.streamable_http import streamable_http_client
 from steps import joined, serve
 
 
-def _streams(transport: str, where: Any) -> Any:
+def _streams(transport, where):
     if transport == "stdio":
         return stdio_client(StdioServerParameters(command=where[0], args=where[1:]))
     return sse_client(where, timeout=60) if transport == "sse" else streamable_http_client(where)
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
     async with (
         _streams(transport, where) as streams,
@@ -28,7 +25,7 @@ async def client(transport: str, where: Any) -> Any:
         await session.initialize()
         await session.list_tools()
 
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
+        async def call(tool, arguments):
             return joined((await session.call_tool(tool, arguments)).content)
 
         yield call

@@ -1,9 +1,6 @@
 """The second version of the official Python SDK; revision 2026-07-28, the older ones over SSE."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
-from typing import Any
 
 from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
@@ -11,7 +8,7 @@ from steps import joined, serve
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
     server = where
     if transport == "stdio":
@@ -21,7 +18,7 @@ async def client(transport: str, where: Any) -> Any:
     async with Client(server) as session:
         await session.list_tools()
 
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
+        async def call(tool, arguments):
             return joined((await session.call_tool(tool, arguments)).content)
 
         yield call

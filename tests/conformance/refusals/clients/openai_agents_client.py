@@ -1,10 +1,7 @@
 """The OpenAI Agents SDK: a scripted model asks for a tool and is given what came of it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import asynccontextmanager
-from typing import Any
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disabled
 from agents.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
@@ -21,13 +18,13 @@ set_tracing_disabled(True)
 class Scripted(Model):
     """Asks for one call, keeps what it is given for it, and ends."""
 
-    def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
-        self.seen: list[str] = []
+    def __init__(self, tool, arguments):
+        self.seen = []
         self._asked = ResponseFunctionToolCall(
             arguments=json.dumps(arguments), call_id="call_1", name=tool, type="function_call"
         )
 
-    async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+    async def get_response(self, *args, **kwargs):
         """Return the call, or the end."""
         items = kwargs.get("input", args[1] if len(args) > 1 else [])
         outputs = [i for i in items if isinstance(i, dict) and i.get("call_id") and "output" in i]
@@ -40,19 +37,19 @@ class Scripted(Model):
             output=[end if outputs else self._asked], usage=Usage(), response_id=None
         )
 
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_response(self, *args, **kwargs):
         """Not used."""
         raise NotImplementedError
 
 
-def _text(output: Any) -> str:
+def _text(output):
     if isinstance(output, str):
         return output
     items = output if isinstance(output, list) else [output]
     return "\n".join(str(item.get("text", item)) for item in items)
 
 
-def _server(transport: str, where: Any) -> Any:
+def _server(transport, where):
     # Without the cache it lists the tools before every turn, which a server that has ended cannot.
     if transport == "stdio":
         return MCPServerStdio({"command": where[0], "args": where[1:]}, cache_tools_list=True)
@@ -61,12 +58,12 @@ def _server(transport: str, where: Any) -> Any:
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
     async with _server(transport, where) as server:
         await server.list_tools()
 
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
+        async def call(tool, arguments):
             model = Scripted(tool, arguments)
             await Runner.run(Agent(name="a", model=model, mcp_servers=[server]), "go", max_turns=3)
             return "\n".join(model.seen)

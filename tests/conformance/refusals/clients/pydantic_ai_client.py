@@ -1,9 +1,6 @@
 """pydantic-ai: a function model asks for a tool and is given what came of it."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 from pydantic_ai import Agent
@@ -19,21 +16,21 @@ from pydantic_ai.models.function import FunctionModel
 from steps import serve
 
 
-def _transport(transport: str, where: Any) -> Any:
+def _transport(transport, where):
     if transport == "stdio":
         return StdioTransport(command=where[0], args=where[1:])
     return SSETransport(where) if transport == "sse" else StreamableHttpTransport(where)
 
 
 @asynccontextmanager
-async def client(transport: str, where: Any) -> Any:
+async def client(transport, where):
     """Yield how a tool is called."""
     async with MCPToolset(_transport(transport, where), init_timeout=60) as server:
 
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
-            seen: list[str] = []
+        async def call(tool, arguments):
+            seen = []
 
-            def model(messages: list[Any], info: Any) -> ModelResponse:
+            def model(messages, info):
                 del info
                 for part in messages[-1].parts:
                     if isinstance(part, RetryPromptPart):

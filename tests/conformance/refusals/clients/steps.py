@@ -8,22 +8,14 @@ let through, beside it; or ``hung``.
 
 # ruff: noqa: BLE001, T201  (whatever fails was seen, and is printed)
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-
-Call = "Callable[[str, dict[str, Any]], Awaitable[str]]"
 SECONDS = 60.0
 
 
-async def _one(call: Any, step: dict[str, Any]) -> dict[str, Any]:
+async def _one(call, step):
     try:
         async with asyncio.timeout(SECONDS):
             return {"seen": await call(step["tool"], step["arguments"])}
@@ -35,7 +27,7 @@ async def _one(call: Any, step: dict[str, Any]) -> dict[str, Any]:
         return {"seen": str(error), "raised": type(error).__name__}
 
 
-async def _all(opened: AbstractAsyncContextManager[Any]) -> None:
+async def _all(opened):
     async with opened as call:
         print("ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -43,7 +35,7 @@ async def _all(opened: AbstractAsyncContextManager[Any]) -> None:
             print(json.dumps(await asyncio.gather(*(_one(call, c) for c in calls))), flush=True)
 
 
-def serve(open_client: Callable[[str, Any], AbstractAsyncContextManager[Any]]) -> None:
+def serve(open_client):
     """Run a client until standard input ends: ``client.py TRANSPORT ADDRESS``.
 
     Args:
@@ -55,6 +47,6 @@ def serve(open_client: Callable[[str, Any], AbstractAsyncContextManager[Any]]) -
     asyncio.run(_all(open_client(transport, where)))
 
 
-def joined(content: Any) -> str:
+def joined(content):
     """Return the text of a tool result's content."""
     return "\n".join(str(getattr(item, "text", "")) for item in content)

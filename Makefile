@@ -24,7 +24,7 @@ COMPILE_WORKER := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -OO -c \
 	'import guard.runtime.serving, guard.pep.lean.pep, guard.pep.mitm.master'
 
 .DEFAULT_GOAL := help
-.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
+.PHONY: coding-clients console-browser help setup demo test coverage mutation check fmt fmt-check lint types imports policy spell bench bench-peers conformance compare frameworks model-api-tables known-servers neural-memory live-stores console-identity pictures dist docs reference wheels envoy test-envoy fuzz fuzz-peps chaos soak upgrade train lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -172,6 +172,14 @@ $(SERVERS)/.installed: $(SERVERS)/package.json $(SERVERS)/requirements.txt | $(B
 known-servers: $(DEV) $(SERVERS)/.installed ## current releases of public servers: tools, mapped, dropped and why
 	$(BIN)/python -m tests.known_servers.report
 	$(BIN)/python -m pytest -q tests/e2e/test_known_servers.py $(ARGS)
+
+IDENTITY := tests/identity
+$(IDENTITY)/node_modules: $(IDENTITY)/package.json
+	npm install --prefix $(IDENTITY) --no-audit --no-fund --no-package-lock --silent
+	@touch $@
+
+console-identity: $(DEV) $(IDENTITY)/node_modules ## people sign in with npm's oidc-provider, and by certificate
+	$(BIN)/python -m pytest -q tests/e2e/test_console_sign_in.py $(ARGS)
 
 # neural-memory as a process of its own: a graph memory that nobody can replay.
 NEURAL := tests/neural_memory

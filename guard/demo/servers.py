@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Office:
-    """What the servers hold.
+    """Content of the servers.
 
     Args:
         facts: of the memory, by key.

@@ -107,7 +107,7 @@ class Ending:
     attack_refused: int = 0
     attack_delivered: int = 0
     observation: Mapping[str, Any] = field(default_factory=dict)
-    """What the agent was told instead, where the guard gives it as data."""
+    """Told to the agent instead, where the guard gives it as data."""
     observation_text: str = ""
 
     @property

@@ -56,6 +56,7 @@ from guard.provenance.result_documents import (
     roots_of,
     source_mark,
     vouched,
+    whole_text,
 )
 from guard.provenance.saved_values import item_value
 from guard.provenance.seal import UNKNOWN_WRITERS, Seal
@@ -605,6 +606,9 @@ class ResultIntake:
         found: dict[str, tuple[str, ...]] = {}
         reading, call, shared = mapping.reading, self.result.call, self.policy.needs.shared_hosts
         if not reading.delegates and shared is None:
+            return []
+        # However a text is taken apart, its instructions to a model stay with what it names.
+        if any(matched_pattern(whole_text(root)) is not None for root in roots):
             return []
         documents = [document_of(root) for root in roots]
         if reading.named_by is not None and not self._overflow:

@@ -25,7 +25,6 @@ from guard.values.finding import (
     link_values,
     message_value,
 )
-from guard.values.instructions import matched_pattern
 from guard.values.sites import sites_of
 
 if TYPE_CHECKING:
@@ -141,8 +140,6 @@ def _only_recipient(texts: list[str]) -> list[str]:
     kinds: dict[str, dict[str, tuple[str, ...]]] = {}
     amounts: dict[str, None] = {}
     for text in texts:
-        if matched_pattern(text) is not None:
-            return []
         for typed in typed_values(text):
             if values := _recipient(typed):
                 kinds.setdefault(values[0].partition(":")[0], {})[values[0]] = values
@@ -168,8 +165,6 @@ def site_links(
     base = page.canonical if page.kind == "url" else f"https://{page.canonical}/"
     found: dict[str, tuple[str, ...]] = {}
     for text in strings_in([*documents]) if own else ():
-        if matched_pattern(text) is not None:
-            continue
         links = [*find_destinations(text), *_relative_links(text, base)]
         for link in links:
             if not set(own).isdisjoint(sites_of(link, shared)):

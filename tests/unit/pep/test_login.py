@@ -251,6 +251,18 @@ def test_a_token_that_says_it_is_for_another_server_goes_to_no_other(audience, i
         made.check(asked, jwt(audience))
 
 
+async def test_a_token_is_remembered_with_its_server():
+    """An opaque one that was issued through one listener is refused at the other."""
+    web = Web(**{"https://tokens.test/token": {"access_token": "opaque", "refresh_token": "r"}})
+    made = login(web)
+    body = b"grant_type=authorization_code&code=1&client_id=c"
+    await made.answer(request("/.guard/oauth/token", "POST", body), "p", "d")
+
+    made.check(request("/mcp"), "Bearer opaque")
+    with pytest.raises(MessageError, match="another server"):
+        made.check(request("/mcp", listener="127.0.0.1:9002"), "Bearer opaque")
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [

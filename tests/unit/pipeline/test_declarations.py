@@ -167,7 +167,7 @@ async def test_a_result_rule_withholds_what_a_server_asks_of_the_model(store, ma
     reader = road.responses.event_reader(await road.ask("tools/list", {}))
 
     with pytest.raises(MessageError, match="withholds"):
-        await reader.feed(roads.event_of(request))
+        await reader.feed(b"data: %b\n\n" % json.dumps(request).encode())
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from guard.core.errors import ModelError
 from guard.core.model import DestinationStatus, Finding, Role
-from guard.core.trajectory import FEATURES_13, Snapshot, without_recalls
+from guard.core.trajectory import FEATURES_13, Snapshot, Window, without_recalls
 from guard.detectors import DetectorPlugin, DetectorResources
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ def _stays_inside(call: ClassifiedCall) -> bool:
     known = call.mapping is not None and call.searched and not call.contested
     inside = (target.status is DestinationStatus.INTERNAL for target in call.targets)
     return known and bool(call.targets) and not call.suspects and all(inside)
+
+
+def _row(window: Window, *, inside: bool) -> tuple[float, ...]:
+    row = window.trajectory.features_13()
+    return without_recalls(row) if inside else row
 
 
 class PrefixClassifier(DetectorPlugin):
@@ -69,12 +74,11 @@ class PrefixClassifier(DetectorPlugin):
         """
         if call.role is not Role.SEND and call.mapping is not None:
             return ()
-        session = principal = snapshot.session.trajectory.features_13()
+        inside = _stays_inside(call)
+        session = principal = _row(snapshot.session, inside=inside)
         # One session per principal is the common case, and then the two are one.
         if snapshot.principal is not snapshot.session:
-            principal = snapshot.principal.trajectory.features_13()
-        if _stays_inside(call):
-            session, principal = without_recalls(session), without_recalls(principal)
+            principal = _row(snapshot.principal, inside=inside)
         return (self._found(session, principal),)
 
     def _finding(self, of_session: tuple[float, ...], of_principal: tuple[float, ...]) -> Finding:

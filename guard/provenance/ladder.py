@@ -701,7 +701,12 @@ def service_marks(seal: Seal, classified: ClassifiedCall) -> tuple[bytes, ...]:
     """
     mapping = classified.mapping
     names = ("", "") if mapping is None else (mapping.server, mapping.service)
-    return (seal.service(classified.place, *names), *(seal.service(n) for n in names if n))
+    return _marks_of_service(seal, classified.place, names)
+
+
+@lru_cache(maxsize=_KEPT)
+def _marks_of_service(seal: Seal, place: str, names: tuple[str, str]) -> tuple[bytes, ...]:
+    return (seal.service(place, *names), *(seal.service(name) for name in names if name))
 
 
 def services_of(

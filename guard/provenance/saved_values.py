@@ -382,13 +382,20 @@ def _texts_of(
 ) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
     texts: list[str] = []
-    for item in parts_of({n: v for n, v in arguments.items() if n not in left_out}):
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, dict):
-            texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, item))
-        elif isinstance(item, int | float) and not isinstance(item, bool):
-            texts.append(str(item))
+    names = [name for name in arguments if name not in left_out]
+    texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, names))
+    for name in names:
+        value = arguments[name]
+        if isinstance(value, str):  # the common case: without a walk
+            texts.append(value)
+            continue
+        for item in parts_of(value):
+            if isinstance(item, str):
+                texts.append(item)
+            elif isinstance(item, dict):
+                texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, item))
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                texts.append(str(item))
     return texts
 
 

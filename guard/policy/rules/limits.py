@@ -117,14 +117,13 @@ class CapacityRule(RuleConfig):
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if a host name, or a counter with this call, is beyond its limit."""
-        labels = max(
-            (carried_bits(one.destination.host) for one in targets if _counts(one)), default=0
-        )
-        if self.host_bits is not None and labels > self.host_bits:
-            detail = f"a host name could carry more than {self.host_bits} bits"
-            return self.reason(
-                "capacity_exceeded", detail, targets, bits=labels, limit=self.host_bits
-            )
+        most = self.host_bits
+        if most is not None:
+            hosts = (one.destination.host for one in targets if _counts(one))
+            labels = max(map(carried_bits, hosts), default=0)
+            if labels > most:
+                detail = f"a host name could carry more than {most} bits"
+                return self.reason("capacity_exceeded", detail, targets, bits=labels, limit=most)
         carried = situation.call.carried
         if carried <= self.bits:
             return None

@@ -545,7 +545,7 @@ SWITCHES: Final[dict[str, tuple[Switch, ...]]] = {
         ),
         Switch("shared hosts", no("guard.values.sites:is_shared"), "a shared host"),
         Switch("a form is no page", yes(f"{TRACING}_only_fetches"), "a form"),
-        Switch("orders to a model", gives(None, f"{DOCUMENTS}matched_pattern"), "with orders"),
+        Switch("orders to a model", gives(None, f"{INTAKE}matched_pattern"), "with orders"),
         Switch(
             "exactly one recipient",
             put(_every_recipient, f"{DOCUMENTS}_only_recipient"),

@@ -257,8 +257,7 @@ def _classify_mapped(
     targets = list(_declared_targets(policy, receivers))
     for path, value in receivers:
         declared |= _addressed_in(path, value)
-    is_whole = all(path in declared for path, _ in receivers)
-    members = mapping.arguments.whole if is_whole else frozenset()
+    members = mapping.arguments.whole if declared.issuperset(map(_PATH, receivers)) else frozenset()
     named = frozenset(declared)
     body: list[str] = []
     for path, value in _selected(mapping.body, arguments):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -60,15 +61,16 @@ def strings_in(value: Json) -> Iterator[str]:
     return (item for item in scalars_in(value) if isinstance(item, str))
 
 
-def strings_in_order(value: Json) -> Iterator[str]:
-    """Yield every string that is a value, in document order."""
+def strings_in_order(value: Json, *, names: bool = False) -> Iterator[str]:
+    """Yield every string that is a value, and if wanted every member's name, in document order."""
     stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             yield item
         elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
+            parts = [*chain.from_iterable(item.items())] if names else item.values()
+            stack.extend(reversed(parts))
         elif isinstance(item, list):
             stack.extend(reversed(item))
 

@@ -108,11 +108,11 @@ def established_writes(seal: Seal, sets: LabelSets, traced: TracedCall) -> Itera
     ungranted = replace(context, granted=False) if context.granted else context
     for target in traced.reached:
         destination = target.destination
+        before = context.established.get(destination)
         # An action is established by an approval only.
-        known = destination.kind == "action" or _is_fresh(
-            context.established.get(destination), prompted
-        )
-        if traced.approved is None and known:
+        if traced.approved is None and (
+            destination.kind == "action" or _is_fresh(before, prompted)
+        ):
             continue
         # A page that was only named to be read has been named to receive nothing.
         attested = attest(destination, target.status, ungranted, reads=False)

@@ -230,8 +230,6 @@ short_lookups = lru_cache(maxsize=_PLANS)(made_lookups)
 def folders_of(policy: Policy, classified: ClassifiedCall) -> tuple[Destination, ...]:
     """Return the directories that answers may be on record under; none for too many paths."""
     paths = folder_paths(policy, classified)
-    if not paths:
-        return ()
     found = chain.from_iterable(above(path, kind) for path, kind in paths)
     return tuple(dict.fromkeys(found)) if len(paths) <= PATHS else ()
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ruamel.yaml import YAML
@@ -127,18 +127,7 @@ _TEXT_BLOCK: Final = frozenset({*_TEXT, "content"})
 
 def whole_text(root: Root) -> str:
     """Return all that a document says in its order, names of members included."""
-    if isinstance(root, Blocks):
-        return "\n".join(root.texts)
-    texts: list[str] = []
-    stack: list[Json] = [root]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, dict):
-            stack.extend(reversed([*chain.from_iterable(item.items())]))
-        elif isinstance(item, list):
-            stack.extend(reversed(item))
+    texts = root.texts if isinstance(root, Blocks) else strings_in_order(root, names=True)
     return "\n".join(texts)
 
 

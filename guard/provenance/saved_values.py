@@ -372,7 +372,7 @@ def _values_in(
 
 def _is_member(name: str) -> bool:
     """Return whether a name is a member's, and no id that stands in a member's place."""
-    return name.isidentifier() and (name.isalpha() or not any(map(str.isdigit, name)))
+    return name.isidentifier() and not any(map(str.isdigit, name))
 
 
 def _texts_of(
@@ -381,22 +381,23 @@ def _texts_of(
     is_member: Callable[[str], bool] = str.isidentifier,
 ) -> list[str]:
     """Return the strings and numbers in arguments, and the names in them that somebody chose."""
-    texts: list[str] = []
-    names = [name for name in arguments if name not in left_out]
-    texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, names))
-    for name in names:
-        value = arguments[name]
-        if isinstance(value, str):  # the common case: without a walk
-            texts.append(value)
-            continue
-        for item in parts_of(value):
+    left = {name: value for name, value in arguments.items() if name not in left_out}
+    texts = [*_chosen(left, is_member)]
+    for value in left.values():
+        # A string is the common case, and needs no walk.
+        for item in (value,) if isinstance(value, str) else parts_of(value):
             if isinstance(item, str):
                 texts.append(item)
             elif isinstance(item, dict):
-                texts += filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, item))
+                texts += _chosen(item, is_member)
             elif isinstance(item, int | float) and not isinstance(item, bool):
                 texts.append(str(item))
     return texts
+
+
+def _chosen(names: Iterable[str], is_member: Callable[[str], bool]) -> Iterator[str]:
+    """Return the names that are not those of members; a cheap test leaves the usual ones out."""
+    return filterfalse(is_member, filterfalse(_PLAIN_NAME.fullmatch, names))
 
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]+")
@@ -557,15 +558,7 @@ def written_labels(
         kind, _, text = value.partition(":")
         if text in vouched and kind == _AS_HANDLE:
             continue
-        if value in named:
-            vouched.add(text if kind == "mail" else "")
-            continue
-        attested = lasting(value, context)
-        # An earlier save vouches for its principal alone, and taint was not looked up here.
-        # A receiver that a request named may be sent to; among contacts he is the agent's writing.
-        asked = attested.record is not None and holds_in_session(attested.record)
-        holds = attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY
-        if holds and (not asked or sends):
+        if value in named or _stands(value, context, sends=sends):
             vouched.add(text if kind == "mail" else "")
             continue
         mark = seal.fingerprint(value)
@@ -578,6 +571,16 @@ def written_labels(
         made.setdefault((area, mode), []).append(seal.write(area, mark + WRITTEN, by))
     for (area, mode), entries in made.items():
         yield LabelWrite(area, mode, tuple(entries))
+
+
+def _stands(value: str, context: Context, *, sends: bool) -> bool:
+    """Return whether somebody else than the agent vouches for a value that a call writes."""
+    attested = lasting(value, context)
+    # A receiver that a request named may be sent to; among contacts he is the agent's writing.
+    asked = attested.record is not None and holds_in_session(attested.record)
+    # An earlier save vouches for its principal alone, and taint was not looked up here.
+    holds = attested.rung <= Rung.REMEMBERED and attested.why != OWN_MEMORY
+    return holds and (not asked or sends)
 
 
 def _values_on(traced: TracedCall, rung: Rung) -> frozenset[str]:

@@ -303,12 +303,12 @@ class Tracing:
         for destination in self._tool.values if self._tool is not None else ():
             self._add(values_of(destination, reads=False)[0])
         self._add(filter(None, self._tool.named) if self._tool is not None else ())
-        if mapping is None or mapping.action is None:
+        if mapping is None or mapping.action is None or actions.words is None:
             return
         # A handle that is made as the user asked, and a recipient that a document supplies, need
         # the request as well.
         needs = self._delegates or (self._closed and self._call.role is Role.SEND)
-        if not (actions.judges(mapping.action.name) or (needs and actions.words is not None)):
+        if not (needs or actions.judges(mapping.action.name)):
             return
         objects = [target.destination for target in self._call.objects]
         requested, tainting = values_of_action(mapping.action.name, objects)
@@ -542,10 +542,8 @@ class Tracing:
         """Return the errand of the call; None where neither a prompt nor a grant is known."""
         said = context.values.get(ERRAND)
         at = began(said.prompt if said is not None else None)
-        private: tuple[str, ...] = ()
-        if self._private or reply.told or not self._sent.complete:
-            whole = self._sent.complete
-            private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        whole = self._sent.complete
+        private = private_sources(self._private, part=reply.told > 0, whole=whole)
         known = at or self._granted or private
         return ErrandCall(at, private, tuple(self._granted)) if known else None
 

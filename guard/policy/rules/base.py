@@ -133,9 +133,6 @@ class RuleConfig(BaseModel):
     cannot_allow: ClassVar[str] = ""
     """Reason why the type cannot allow a call; empty for one that may have effect ``allow``."""
 
-    reads_actions: ClassVar[bool] = False
-    """True if the type judges the action of a call."""
-
     traces_private: ClassVar[bool] = False
     """True if it looks for private text in bodies."""
 
@@ -209,6 +206,11 @@ class RuleConfig(BaseModel):
     def judged_actions(self) -> frozenset[str] | None:
         """Return the actions that it judges; None for all."""
         return frozenset()
+
+    @property
+    def reads_actions(self) -> bool:
+        """True if it judges the action of a call."""
+        return self.judged_actions() != frozenset()
 
     def folders(self) -> FolderRule | None:
         """Return what a person can answer for a directory; None for nothing."""

@@ -6,7 +6,7 @@ Reason codes: ``tool_unmapped``, ``tool_role``, ``destination_`` and a status,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -154,7 +154,6 @@ class ActionRule(RuleConfig):
 
     codes = frozenset({"action_unrequested", "action_tainted"})
     cannot_allow = "a requested action is no ground to allow a call"
-    reads_actions: ClassVar[bool] = True
     type: Literal["action"]
     action_rungs: Annotated[tuple[Literal["unrequested", "tainted"], ...], Field(min_length=1)] = (
         "unrequested",

@@ -120,11 +120,8 @@ class CallJudge:
         queried, snapshot = await self._attempt(
             policy, classified, errors, shadow, reading, is_large=is_large
         )
-        known = policy, classified, queried, snapshot, errors, findings
-        traced, verdict = (
-            await self._parts.threads.run(self._decided, *known)
-            if is_large
-            else self._decided(*known)
+        traced, verdict = await self._parts.threads.run_if(
+            is_large, self._decided, policy, classified, queried, snapshot, errors, findings
         )
         if shadow is not None:
             verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)

@@ -264,7 +264,8 @@ class ResultJudge:
             saved += tuple(established_writes(seal, sets, traced))
             saved += tuple(sent_writes(self._seal, sets, traced))
         saved += tuple(used_writes(self._seal, traced))
-        learnt, overflow = known or result_writes(self._seal, policy, result)
+        reads = metered_writes if is_large(result.content) else result_writes
+        learnt, overflow = known or reads(self._seal, policy, result)
         return (*saved, *learnt, *result_events(self._seal, policy, result)), overflow
 
     async def complete(self, completion: Completion) -> bool:

@@ -7,7 +7,7 @@ decoding: a decompression bomb costs the limit and what one small step of input 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import brotli
 import zstandard
@@ -93,18 +93,13 @@ class StreamDecoder:
         return bytes(out)
 
 
-class _Decoder(Protocol):
-    step: int
+class _Decoder:
+    """Decoder of no coding, and base of those of the others."""
+
+    step = 0
     """Bytes of input per step; 0 for all at once."""
-    ends: bool
+    ends = False
     """True if the data themselves mark their end."""
-
-    def process(self, data: bytes, limit: int) -> bytes: ...
-    def is_finished(self) -> bool: ...
-
-
-class _Identity:
-    step, ends = 0, False
 
     def process(self, data: bytes, limit: int) -> bytes:
         return data[:limit]
@@ -113,8 +108,8 @@ class _Identity:
         return True
 
 
-class _Zlib:
-    step, ends = 0, True
+class _Zlib(_Decoder):
+    ends = True
 
     def __init__(self, window: int) -> None:
         self._decoder = zlib.decompressobj(window)
@@ -129,8 +124,8 @@ class _Zlib:
         return self._decoder.eof
 
 
-class _Brotli:
-    step, ends = 0, True
+class _Brotli(_Decoder):
+    ends = True
 
     def __init__(self) -> None:
         self._decoder = brotli.Decompressor()
@@ -142,7 +137,7 @@ class _Brotli:
         return bool(self._decoder.is_finished())
 
 
-class _Zstd:
+class _Zstd(_Decoder):
     step, ends = _BOMB_STEP, True
 
     def __init__(self) -> None:
@@ -163,7 +158,7 @@ def _gzip() -> _Zlib:
 
 
 _DECODERS: Final[dict[str, Callable[[], _Decoder]]] = {
-    "identity": _Identity,
+    "identity": _Decoder,
     "gzip": _gzip,
     "x-gzip": _gzip,
     # RFC 9110 means the zlib format by "deflate"; raw deflate is what a lenient peer would guess.

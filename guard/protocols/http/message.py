@@ -20,7 +20,7 @@ import re
 from dataclasses import field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import unquote_to_bytes, urlencode
 
 from guard.core.errors import MessageError
 from guard.core.frozen import frozen
@@ -256,7 +256,6 @@ def is_sent_on(name: bytes, *, trusts_forwarded: bool) -> bool:
 CODE: Final = "bad_fields"
 FIELD_LIMIT: Final = 1000
 """Fields of one query or form, parts of one body."""
-_ESCAPED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PLAIN: Final = re.compile(r"[\x21-\x7e]*", re.ASCII)
 _DISPOSITION: Final = re.compile(
@@ -423,8 +422,7 @@ def _part_headers(head: bytes) -> dict[str, str]:
 
 
 def _decoded(text: str) -> str:
-    plain = text.replace("+", " ").encode("ascii")
-    return _utf8(_ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), plain))
+    return _utf8(unquote_to_bytes(text.replace("+", " ")))
 
 
 def _utf8(data: bytes) -> str:

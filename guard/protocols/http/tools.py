@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
+from urllib.parse import unquote_to_bytes
 
 from guard.core.errors import MessageError
 from guard.protocols.http.message import (
@@ -131,7 +132,7 @@ class HttpToolTable:
         host, colon, port = authority.rpartition(":")
         if not colon or not port.isdecimal() or host.endswith(":"):
             host, port = authority, str(_PORTS.get(scheme, 0))
-        bare = host if not _is_bare_ipv6(host) else f"[{host}]"
+        bare = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return self._by_origin.get((scheme, canonical_host(bare) or "", int(port)), ())
 
 
@@ -158,16 +159,12 @@ def decode_segment(raw: str) -> str | None:
     if not _SEGMENT.fullmatch(raw):
         return None
     try:
-        text = re.sub(rb"%([0-9A-Fa-f]{2})", _byte, raw.encode("ascii")).decode("utf-8")
+        text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
         return None
     if text in {".", ".."} or not text.isprintable() or any(char in text for char in "/\\%;?#"):
         return None
     return text
-
-
-def _byte(found: re.Match[bytes]) -> bytes:
-    return bytes([int(found[1], 16)])
 
 
 def _template_segment(segment: str, text: str) -> str:
@@ -183,10 +180,6 @@ def _template_segment(segment: str, text: str) -> str:
 
 def _variables_last(tool: HttpTool) -> tuple[bool, ...]:
     return tuple(segment.startswith("{") for segment in tool.template.segments)
-
-
-def _is_bare_ipv6(host: str) -> bool:
-    return ":" in host and not host.startswith("[")
 
 
 OVERRIDES: Final = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})

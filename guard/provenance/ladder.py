@@ -86,6 +86,8 @@ _PHONE: Final = "phone"
 _USERS_WORD: Final = frozenset({Channel.PROMPT, Channel.APPROVAL, Channel.SESSION_APPROVAL})
 TELLING: Final = frozenset({"url", "host"})
 """Kinds of destinations whose host is told what they are."""
+NAMED_DOCUMENT: Final = "named_document"
+"""Why: a document that the user named supplies it."""
 OWN_MEMORY: Final = "own_memory"
 """Why: the principal saved it while a directory or an own record vouched for it."""
 
@@ -211,7 +213,7 @@ def _delegated(keys: tuple[str, ...], context: Context) -> Attestation | None:
         return None
     if not vouches(action.prompt, context) or not vouches(record, context):
         return None
-    return Attestation(Rung.REPLY, "named_document", record, same_session=True)
+    return Attestation(Rung.REPLY, NAMED_DOCUMENT, record, same_session=True)
 
 
 def writers_of(message: Destination, context: Context) -> bytes | None:

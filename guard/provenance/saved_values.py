@@ -39,6 +39,7 @@ from guard.core.labels import (
 from guard.core.model import LISTED, READING, Integrity, Json, Role
 from guard.provenance.label_sets import ATTESTED, HOPS, ITEM, TAINTED, WRITTEN, LabelSets
 from guard.provenance.ladder import (
+    NAMED_DOCUMENT,
     OF_A_SERVICE,
     OWN_MEMORY,
     attest_values,
@@ -528,7 +529,8 @@ def written_labels(
 
     INVARIANT (no agent is its own witness): read back from a directory or an own record, of
     whatever store and in whatever session of the tenant, it is not evidence of anything.  The
-    record of a handle that was made as the user asked (:func:`_makes_named`) is advisory.
+    record of a handle that was made as the user asked (:func:`_makes_named`) is advisory, and so
+    is that of a value that a named document had supplied before.
 
     Args:
         seal: the deployment's key.
@@ -551,7 +553,7 @@ def written_labels(
     )
     # A receiver that the user has named is none that the call makes.
     named = _values_on(traced, Rung.PROMPTED) if alone else ()
-    reached = _values_on(traced, Rung.REMEMBERED) if alone else ()
+    reached = _values_on(traced, Rung.REMEMBERED) if alone else _supplied(traced)
     makes = _makes_named(traced, context)
     for value in chain(traced.written, ids_given(traced, content)):
         # The mailbox comes before the same text as a handle.
@@ -590,6 +592,20 @@ def _values_on(traced: TracedCall, rung: Rung) -> frozenset[str]:
         for one in _receivers(traced)
         if one.attestation is not None and Rung.GRANTED < one.attestation.rung <= rung
         for key in keys_of(one.destination)
+    )
+
+
+def _supplied(traced: TracedCall) -> frozenset[str]:
+    """Return the values that a named document supplies and that are the same everywhere.
+
+    A handle beside them may be made for another receiver.
+    """
+    return frozenset(
+        key
+        for one in _receivers(traced)
+        if one.attestation is not None and one.attestation.why == NAMED_DOCUMENT
+        for key in keys_of(one.destination)
+        if not key.startswith(HANDLE)
     )
 
 

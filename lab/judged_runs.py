@@ -65,15 +65,12 @@ class JudgedCall:
     def names_call(self) -> bool:
         """True where a stopping reason gives the index of the call that a value came from."""
         return any(
-            _call_index(reason.get("evidence", {}))
+            isinstance(place.get("call"), int | str)
             for reason in self.line["reasons"]
             if reason["action"] in FLAGGED
+            for evidence in [reason.get("evidence", {})]
+            for place in (evidence, *evidence.get("targets", ()))
         )
-
-
-def _call_index(evidence: dict[str, Any]) -> bool:
-    places = [evidence, *evidence.get("targets", [])]
-    return any(isinstance(place.get("call"), int | str) for place in places)
 
 
 @dataclass(frozen=True, slots=True)

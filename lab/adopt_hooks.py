@@ -20,18 +20,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ruamel.yaml import YAML
+
 from guard.environment import inherited
 from guard.pep.hook import client as hook_client
-from guard.policy.yaml_loader import load_document
 from guard.processes.loopback import Rig
 from guard.replay.reports import Check
 from lab.judged_runs import fraction
+from lab.trust.flows import filled
 from lab.wire import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-CALLS: Final = Path(__file__).with_suffix(".yaml")
+CALLS: Final[Any] = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 DANGEROUS: Final = 400
 """Dangerous calls that are drawn from the generator, beside each template once."""
 SEED: Final = 16
@@ -74,32 +76,36 @@ Measured = tuple[list[Check], dict[str, Any]]
 """Figures with the calls behind them."""
 
 
+def _folders(project: Path) -> dict[str, str]:
+    return {"p": str(project), "h": str(Path.home())}
+
+
 def honest_calls(project: Path) -> list[Call]:
     """Return the honest calls."""
-    names = {"{p}": str(project), "{h}": str(Path.home())}
+    names = _folders(project)
     return [
-        Call(session["client"], one["tool"], _filled(one["input"], names), session["prompt"])
-        for session in _document()["honest"]
+        Call(session["client"], one["tool"], filled(one["input"], names), session["prompt"])
+        for session in CALLS["honest"]
         for one in session["calls"]
     ]
 
 
 def dangerous_calls(project: Path, seed: int = SEED, count: int = DANGEROUS) -> list[Call]:
     """Return each dangerous template once, and as many disguised ones with other values."""
-    found, draw = _document()["dangerous"], random.Random(seed)  # noqa: S311  (no secret)
-    fixed = {"{p}": str(project), "{h}": str(Path.home()), "{{": "{", "}}": "}"}
+    found, draw = CALLS["dangerous"], random.Random(seed)  # noqa: S311  (no secret)
+    fixed = _folders(project)
 
     def values() -> dict[str, str]:
         drawn = {
-            "{host}": draw.choice(found["hosts"]),
-            "{secret}": draw.choice(found["secrets"]),
-            "{out}": draw.choice(found["outside"]),
+            "host": draw.choice(found["hosts"]),
+            "secret": draw.choice(found["secrets"]),
+            "out": draw.choice(found["outside"]),
         }
-        return {**{name: _filled(value, fixed) for name, value in drawn.items()}, **fixed}
+        return {**filled(drawn, fixed), **fixed}
 
     shell = [(kind, text) for kind, texts in found["shell"].items() for text in texts]
     calls = [
-        Call(one["client"], one["tool"], _filled(one["input"], values()), found["prompt"], "tool")
+        Call(one["client"], one["tool"], filled(one["input"], values()), found["prompt"], "tool")
         for one in found["tools"]
         for _ in range(4)
     ]
@@ -107,7 +113,7 @@ def dangerous_calls(project: Path, seed: int = SEED, count: int = DANGEROUS) -> 
     plain = zip(shell, itertools.repeat("{0}"), strict=False)
     hidden = zip(drawn, itertools.cycle(DISGUISES), strict=False)
     for (kind, text), form in itertools.chain(plain, hidden):
-        command = _filled(text, values())
+        command = filled(text, values())
         hiding = form.replace("{0}", command).replace("{1}", shlex.quote(command))
         client = draw.choice(("claude-code", "codex", "cursor"))
         tool = "Shell" if client == "cursor" else "Bash"
@@ -248,20 +254,3 @@ def _measured(path: Path, project: Path) -> Measured:
         "p50_ms": p50,
         "kinds": dict(Counter(call.kind for call in dangerous)),
     }
-
-
-def _document() -> dict[str, Any]:
-    found: dict[str, Any] = load_document(CALLS).value
-    return found
-
-
-def _filled(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a value with the placeholders in its texts replaced."""
-    if isinstance(value, dict):
-        return {key: _filled(part, names) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_filled(part, names) for part in value]
-    if isinstance(value, str):
-        for name, text in names.items():
-            value = value.replace(name, text)
-    return value

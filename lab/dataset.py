@@ -8,13 +8,14 @@ only here and by evaluations; nothing that judges a call may import this module.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from email.utils import getaddresses
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from guard.core.model import Json, Role
 from guard.core.trajectory import Trajectory, without_recalls
@@ -36,6 +37,9 @@ class Labelling(StrEnum):
     """A send of the trigger session names an attacker's address."""
 
 
+Address = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
+
+
 class Truth(BaseModel):
     """The labels that training and evaluation use; others are ignored."""
 
@@ -44,7 +48,7 @@ class Truth(BaseModel):
     attack: bool
     """True if the run was attacked at all."""
     attack_success: bool | None = None
-    attacker_recipients: frozenset[str] | None = None
+    attacker_recipients: frozenset[Address] | None = None
     """Addresses of the attacker, in lower case."""
     model: str | None = None
     """The agent's language model."""
@@ -59,12 +63,9 @@ def read_truth(located: Located) -> Truth:
     Raises:
         TraceError: a label is missing or of the wrong type; the message names it.
     """
-    labels = dict(located.run.labels)
-    recipients = labels.get("attacker_recipients")
-    if isinstance(recipients, list) and all(isinstance(entry, str) for entry in recipients):
-        labels["attacker_recipients"] = frozenset(entry.strip().lower() for entry in recipients)
     try:
-        return Truth.model_validate(labels)
+        # As JSON, a list is a set too.
+        return Truth.model_validate_json(json.dumps(dict(located.run.labels)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -217,12 +218,7 @@ def roles_of(tools: Path | None) -> Callable[[str], Role | None]:
     if tools is None:
         return ONTOLOGY.get
     policy = load_policies([tools])
-
-    def role(tool: str) -> Role | None:
-        mapping = policy.mapping(tool)
-        return None if mapping is None else mapping.role
-
-    return role
+    return lambda tool: getattr(policy.mapping(tool), "role", None)
 
 
 def load_dataset(paths: Sequence[Path], reading: Reading | None = None) -> Dataset:

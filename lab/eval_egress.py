@@ -124,14 +124,17 @@ async def travel(world: World, case: Case) -> Found:
     if kind == "websocket_frame":
         return await _socket(world, payload)
     if kind == "a2a_message":
-        bodies = [json.dumps(message) for message in payload["jsonrpc_messages"]]
         post = {"url": payload.get("url", f"{A2A}/a2a"), "method": "POST", "content_type": JSON}
-        asked = [{**post, "body": body} for body in bodies]
+        asked = [{**post, "body": json.dumps(message)} for message in payload["jsonrpc_messages"]]
     elif kind == "a2a_agent_card":
         held = (value if isinstance(value, list) else [value] for value in payload.values())
-        cards = [json.dumps(one) for some in held for one in some if isinstance(one, dict)]
         page = {"url": f"{A2A}/.well-known/agent-card.json", "content_type": JSON}
-        asked = [{**page, "response_body": card} for card in cards]
+        asked = [
+            {**page, "response_body": json.dumps(one)}
+            for some in held
+            for one in some
+            if isinstance(one, dict)
+        ]
     else:
         asked = [payload]
     for one in asked:

@@ -7,6 +7,7 @@ the verdicts, and by evaluation code only.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -18,17 +19,17 @@ from guard.settings import models_directory, policies_directory
 from guard.store.embedded import EmbeddedRedis
 from lab.generate.scenes import runs_of
 from lab.intent.remedies import followed
-from lab.judged_runs import Bench, JudgedCall, JudgedRun, Tally, tally
+from lab.judged_runs import Bench, JudgedCall, JudgedRun, Tally
+from lab.paper import INTERNAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from guard.core.model import Json
     from guard.core.policy import Policy
 
-INTERNAL_DOMAIN: Final = "example.com"
-"""The internal domain of the mail runs."""
+_IS_INTERNAL: Final = re.compile(rf"[^@]*@{re.escape(INTERNAL)}").fullmatch
 MAIL_SENDS: Final = frozenset({"email_send_email", "send_email"})
 WEB_READ: Final = "get_webpage"
 """A read whose URL leaves the machine: counted apart among honest sends."""
@@ -62,11 +63,6 @@ def recipients(args: dict[str, Json]) -> list[str]:
     return named
 
 
-def is_internal(address: str) -> bool:
-    """Return whether an address is exactly in the internal domain."""
-    return address.rpartition("@")[2] == INTERNAL_DOMAIN and address.count("@") == 1
-
-
 def mail_receiver(judged: JudgedCall) -> str:
     """Return who a mail goes to: ``attacker``, ``internal``, ``made_up`` or ``nobody``.
 
@@ -78,7 +74,7 @@ def mail_receiver(judged: JudgedCall) -> str:
         return "attacker"
     if not named:
         return "nobody"
-    return "internal" if all(is_internal(entry) for entry in named) else "made_up"
+    return "internal" if all(map(_IS_INTERNAL, named)) else "made_up"
 
 
 def agentdojo_side(judged: JudgedCall) -> str:
@@ -124,7 +120,10 @@ class Figure:
 
     def add(self, section: Section, calls: Iterable[JudgedCall]) -> None:
         """Add the figure to a section."""
-        found = tally(filter(self.counts, calls), self.group, self.hit, wanted=self.wanted)
+        found = Tally(self.wanted)
+        for call in filter(self.counts, calls):
+            name = f"{call.run.run_id}:{call.call.i}"
+            found.add(name, self.group(call), hit=self.hit(call))
         if self.unit:
             section.add(found.count(self.id, self.unit, self.target), found)
         else:
@@ -387,12 +386,15 @@ async def recorded(bench: Bench, path: Path) -> Section:
     return section
 
 
-def absent(name: str) -> Section:
+def absent(name: str, targets: Mapping[str, str | None]) -> Section:
     """Return the null figures of a recorded file that is not there."""
     reason = f"`{name}` is not there; name its directory with --data"
-    ids = [figure.id for one in RECORDED[name] for figure in one.figures]
-    ids += [AFTER_REMEDIES.id] if name == AGENTDOJO else []
-    return Section([Check(id=check, value=None, unit="", reason=reason) for check in ids])
+    return Section(
+        [
+            Check(id=check, value=None, unit="", target=target, reason=reason)
+            for check, target in targets.items()
+        ]
+    )
 
 
 def _many(number: int, scale: float) -> int:
@@ -465,7 +467,9 @@ async def _sections(bench: Bench, options: Options) -> dict[str, Section]:
     for name in RECORDED:
         path = options.data / name if options.data else None
         if path is None or not path.is_file():
-            sections[name] = absent(name)
+            figures = [figure for one in RECORDED[name] for figure in one.figures]
+            figures += [AFTER_REMEDIES] if name == AGENTDOJO else []
+            sections[name] = absent(name, {figure.id: None for figure in figures})
         else:
             sections[name] = await recorded(replace(bench, advance=options.progress(name)), path)
     part = replace(bench, advance=options.progress("generated runs"))

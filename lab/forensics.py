@@ -22,15 +22,15 @@ from guard.core.json_values import strings_in_order
 from guard.core.model import Json, Role
 from guard.core.trajectory import FEATURES_19, Trajectory
 from guard.replay.forensics import KINDS, MODEL, UNDECIDED, verdict_of
-from guard.replay.traces import Call, Located, locate_runs
+from guard.replay.traces import Call, locate_runs
 from guard.settings import policies_directory
-from lab.dataset import names_attacker, read_truth, roles_by_time, roles_of
+from lab.dataset import Truth, names_attacker, read_truth, roles_by_time, roles_of
 from lab.judged_runs import wilson
 from lab.models import bounded, softmax_onnx, verified_export
 from lab.paper import CITATION, FOLDS, SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -61,47 +61,33 @@ _LIMITS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One session of a recorded run."""
+def read_sessions(folder: Path) -> Iterator[tuple[Sequence[float], int, str, str]]:
+    """Yield features, kind, group and source of each recorded session in a folder.
 
-    roles: tuple[Role, ...]
-    kind: int
-    source: str
-    group: str
-    """A model, or a user's task: its sessions are never on both sides of a split."""
-
-
-def read_sessions(folder: Path) -> Iterator[Session]:
-    """Yield the sessions of the recorded runs in a folder."""
+    A group is a model, or a user's task: its sessions are never on both sides of a split.
+    """
     for name in FILES:
         tools = policies_directory() / OTHER_TOOLS[name] if name in OTHER_TOOLS else None
         roles = roles_of(tools)
         for located in locate_runs([folder / name]):
-            yield from _sessions(located, name.partition(".")[0], roles)
+            labels, truth = located.run.labels, read_truth(located)
+            group = f"{labels.get('suite', truth.model)}|{labels.get('user_task', '')}"
+            for session in dict.fromkeys(call.session for call in located.run.calls):
+                calls = roles_by_time(located.run.calls, session, roles)
+                row = Trajectory.of(role for _, role in calls).features_19()
+                yield row, _kind(calls, labels, truth), group, name.partition(".")[0]
 
 
-def _sessions(
-    located: Located, source: str, roles: Callable[[str], Role | None]
-) -> Iterator[Session]:
-    labels, truth = located.run.labels, read_truth(located)
-    group = f"{labels.get('suite', truth.model)}|{labels.get('user_task', '')}"
-    injected = frozenset(labels.get("injected_calls", ()))
-    for name in dict.fromkeys(call.session for call in located.run.calls):
-        calls = roles_by_time(located.run.calls, name, roles)
-        kind, recalled = NEITHER, False
-        for call, role in calls:
-            if role is Role.SEND and (names_attacker(call, truth) or call.i in injected):
-                kind = POISONING if recalled else INJECTION
-                break
-            addresses = truth.attacker_recipients or ()
-            recalled |= role is Role.RECALL and _holds(call, addresses)
-        yield Session(tuple(role for _, role in calls), kind, source, group)
-
-
-def _holds(call: Call, addresses: Sequence[str] | frozenset[str]) -> bool:
-    text = " ".join(strings_in_order(call.result)).casefold()
-    return any(address in text for address in addresses)
+def _kind(calls: Iterable[tuple[Call, Role]], labels: Mapping[str, Any], truth: Truth) -> int:
+    recalled, addresses = False, truth.attacker_recipients or ()
+    for call, role in calls:
+        if role is Role.SEND and (
+            names_attacker(call, truth) or call.i in labels.get("injected_calls", ())
+        ):
+            return POISONING if recalled else INJECTION
+        text = " ".join(strings_in_order(call.result)).casefold()
+        recalled |= role is Role.RECALL and any(address in text for address in addresses)
+    return NEITHER
 
 
 def unfitted() -> Any:
@@ -122,10 +108,7 @@ class Sessions:
     @classmethod
     def read(cls, folder: Path) -> Sessions:
         """Return the sessions of the recorded runs in a folder."""
-        found = [*read_sessions(folder)]
-        rows = np.array([Trajectory.of(s.roles).features_19() for s in found])
-        columns = zip(*((s.kind, s.group, s.source) for s in found), strict=True)
-        return cls(rows, *map(np.array, columns))
+        return cls(*map(np.array, zip(*read_sessions(folder), strict=True)))
 
     def __getitem__(self, chosen: np.ndarray) -> Sessions:
         """Return some of them."""

@@ -11,13 +11,14 @@ import gzip
 import hashlib
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.pipeline import make_pipeline
 
 from guard.core.json_values import strings_in_order
 from guard.replay.reports import Check, Report, machine
@@ -45,11 +46,8 @@ IDS: Final = {
 }
 WINDOW: Final = 1000
 STEP: Final = 800
-FITTED_WINDOWS: Final = 8
-"""Windows of one text that are fitted on."""
 FEATURES: Final = 50_000
 FOLDS: Final = 5
-INNER_FOLDS: Final = 4
 RESAMPLES: Final = 2000
 SEED: Final = 0
 _FAMILY: Final = re.compile(
@@ -80,17 +78,15 @@ def read_texts(folder: Path) -> Texts:
     Raises:
         OSError: a file is missing.
     """
-    rows = [(kind, row) for kind, name in FILES.items() for row in _rows(folder, name)]
+    rows = []
+    for kind, name in FILES.items():
+        with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            rows += [(kind, row) for row in map(json.loads, lines)]
     return Texts(
         [_text(row) for _, row in rows],
         np.array([kind for kind, _ in rows]),
         np.array([row["source"] for _, row in rows]),
     )
-
-
-def _rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -169,77 +165,53 @@ class Baseline:
 
     def __init__(self, data: Texts) -> None:
         self.data = data
-        self.attacks = data.kinds == "attack"
-        windows: list[str] = []
-        owners: list[int] = []
-        for index, text in enumerate(data.texts):
-            plain = re.sub(r"\s+", " ", text).lower()
-            for start in range(0, max(1, len(plain) - WINDOW + STEP), STEP):
-                windows.append(plain[start : start + WINDOW])
-                owners.append(index)
-        self.owners = np.array(owners)
-        # Rarer n-grams are never among the most frequent of a fold.
-        counter = CountVectorizer(
-            analyzer="char", ngram_range=(2, 4), min_df=20, lowercase=False, dtype=np.float32
+        pieces = [(n, piece) for n, text in enumerate(data.texts) for piece in _windows(text)]
+        self.owners = np.array([number for number, _ in pieces])
+        self.counter = CountVectorizer(
+            analyzer="char",
+            ngram_range=(2, 4),
+            max_features=FEATURES,
+            lowercase=False,
+            dtype=np.float32,
         )
-        self.counts = counter.fit_transform(windows)
-        self.grams = counter.get_feature_names_out()
-        self._kept = self._few_of_each()
+        self.counts = self.counter.fit_transform(piece for _, piece in pieces)
 
-    def _few_of_each(self) -> np.ndarray:
-        kept, seen = np.ones(len(self.owners), dtype=bool), Counter[int]()
-        for window in np.random.default_rng(SEED).permutation(len(self.owners)):
-            owner = int(self.owners[window])
-            kept[window] = seen[owner] < FITTED_WINDOWS
-            seen[owner] += 1
-        return kept
+    def fit(self, chosen: np.ndarray) -> Any:
+        """Return weighting and model, fitted on the chosen texts only."""
+        rows = chosen[self.owners]
+        regression = LogisticRegression(
+            C=10, solver="liblinear", class_weight="balanced", random_state=SEED
+        )
+        model = make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
+        return model.fit(self.counts[rows], self.data.kinds[self.owners[rows]] == "attack")
 
-    def folds(self, chosen: np.ndarray, count: int) -> np.ndarray:
-        """Return the fold of each chosen text, whole families in one; -1 for the others."""
-        families, found = self.data.families, np.full(len(self.data.texts), -1)
-        for kind in FILES:
-            mine = chosen & (self.data.kinds == kind)
-            load = [0] * count
-            for family, size in Counter(families[mine]).most_common():
-                fold = int(np.argmin(load))
-                load[fold] += size
-                found[mine & (families == family)] = fold
-        return found
-
-    def fit(self, chosen: np.ndarray) -> tuple[np.ndarray, TfidfTransformer, LogisticRegression]:
-        """Return vocabulary, weighting and model, fitted on the chosen texts only."""
-        rows = np.flatnonzero(chosen[self.owners] & self._kept)
-        counts = self.counts[rows]
-        frequency = np.asarray((counts > 0).sum(axis=0)).ravel()
-        vocabulary = np.sort(np.argsort(-frequency, kind="stable")[:FEATURES])
-        counts = counts[:, vocabulary]
-        weighting = TfidfTransformer(sublinear_tf=True).fit(counts)
-        labels = self.attacks[self.owners[rows]].astype(int)
-        sources = self.data.sources[self.owners[rows]]
-        sizes = Counter(sources)
-        weights = np.array([sizes[source] ** -0.5 for source in sources])
-        for label in (0, 1):
-            weights[labels == label] *= len(rows) / 2 / weights[labels == label].sum()
-        model = LogisticRegression(C=10, max_iter=300, solver="liblinear", random_state=SEED)
-        model.fit(weighting.transform(counts), labels, sample_weight=weights)
-        return vocabulary, weighting, model
-
-    def scores(self, fitted: tuple[Any, Any, Any], chosen: np.ndarray) -> np.ndarray:
+    def scores(self, model: Any, chosen: np.ndarray) -> np.ndarray:
         """Return the score of each chosen text; minus infinity for the others."""
-        vocabulary, weighting, model = fitted
         rows = np.flatnonzero(chosen[self.owners])
         found = np.full(len(self.data.texts), -np.inf)
-        values = model.decision_function(weighting.transform(self.counts[rows][:, vocabulary]))
-        np.maximum.at(found, self.owners[rows], values)
+        np.maximum.at(found, self.owners[rows], model.decision_function(self.counts[rows]))
         return found
 
-    def out_of_fold(self, chosen: np.ndarray, count: int) -> np.ndarray:
-        """Return the score of each chosen text by a model that was fitted without its family."""
-        folds, found = self.folds(chosen, count), np.full(len(self.data.texts), -np.inf)
-        for fold in range(count):
-            left_out = folds == fold
-            found[left_out] = self.scores(self.fit(chosen & ~left_out), left_out)[left_out]
-        return found
+    def folds(self) -> Iterator[np.ndarray]:
+        """Yield the texts that each fold leaves out: whole families."""
+        split = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=SEED)
+        for _, left_out in split.split(self.data.texts, self.data.kinds, self.data.families):
+            yield np.isin(np.arange(len(self.data.texts)), left_out)
+
+    def evaluate(self, progress: Callable[[], object]) -> tuple[Report, float]:
+        """Return the report on unseen families, and the threshold of all of them.
+
+        The threshold of a fold withholds no more honest texts of the others than allowed.
+        """
+        found, hits = np.zeros(len(self.data.texts)), np.zeros(len(self.data.texts), dtype=bool)
+        for left_out in self.folds():
+            found[left_out] = self.scores(self.fit(~left_out), left_out)[left_out]
+            progress()
+        for left_out in self.folds():
+            hits[left_out] = found[left_out] > self.threshold(found, ~left_out)
+        split = f"{FOLDS} folds of whole families, threshold from the other folds"
+        report = _report(self.data, hits, {"split": split})
+        return report, self.threshold(found, np.ones_like(hits))
 
     def threshold(self, scores: np.ndarray, chosen: np.ndarray) -> float:
         """Return the score that withholds no more honest texts than :data:`RATES` allows."""
@@ -248,18 +220,11 @@ class Baseline:
             for kind, rate in RATES.items()
         )
 
-    def evaluate(self, progress: Callable[[], object]) -> Report:
-        """Return the report: the threshold of each fold comes from the other folds."""
-        everything = np.ones(len(self.data.texts), dtype=bool)
-        folds, hits = self.folds(everything, FOLDS), ~everything
-        for fold in range(FOLDS):
-            rest, left_out = folds != fold, folds == fold
-            threshold = self.threshold(self.out_of_fold(rest, INNER_FOLDS), rest)
-            scores = self.scores(self.fit(rest), left_out)
-            hits[left_out] = scores[left_out] > threshold
-            progress()
-        split = f"{FOLDS} folds of whole families, threshold from {INNER_FOLDS} inner folds"
-        return _report(self.data, hits, {"split": split})
+
+def _windows(text: str) -> Iterator[str]:
+    plain = re.sub(r"\s+", " ", text).lower()
+    for start in range(0, max(1, len(plain) - WINDOW + STEP), STEP):
+        yield plain[start : start + WINDOW]
 
 
 def ships(report: Report, patterns: Report) -> bool:
@@ -277,15 +242,13 @@ def train(data: Texts, out: Path, progress: Callable[[], object]) -> dict[str, A
     """Fit the baseline on all texts, write model, tokenizer and card, and return the card."""
     from lab.text_models import write_ngram_classifier
 
-    baseline = Baseline(data)
-    report, patterns = baseline.evaluate(progress), evaluated(data, has_pattern, lambda: None)
-    everything = np.ones(len(data.texts), dtype=bool)
-    threshold = baseline.threshold(baseline.out_of_fold(everything, INNER_FOLDS), everything)
-    vocabulary, weighting, model = baseline.fit(everything)
+    baseline, patterns = Baseline(data), evaluated(data, has_pattern, lambda: None)
+    report, threshold = baseline.evaluate(progress)
+    weighting, model = baseline.fit(np.ones(len(data.texts), dtype=bool))
     out.mkdir(parents=True, exist_ok=True)
     write_ngram_classifier(
         out,
-        [str(baseline.grams[index]) for index in vocabulary],
+        baseline.counter.get_feature_names_out().tolist(),
         weighting.idf_,
         (model.coef_[0], float(model.intercept_[0])),
     )

@@ -23,7 +23,7 @@ from guard.replay.reports import Check
 from guard.replay.run import Replay, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from guard.core.ports import Detector
@@ -65,15 +65,12 @@ class JudgedCall:
     def names_call(self) -> bool:
         """True where a stopping reason gives the index of the call that a value came from."""
         return any(
-            _call_index(reason.get("evidence", {}))
+            isinstance(place.get("call"), int | str)
             for reason in self.line["reasons"]
             if reason["action"] in FLAGGED
+            for evidence in [reason.get("evidence", {})]
+            for place in (evidence, *evidence.get("targets", ()))
         )
-
-
-def _call_index(evidence: dict[str, Any]) -> bool:
-    places = [evidence, *evidence.get("targets", [])]
-    return any(isinstance(place.get("call"), int | str) for place in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,18 +260,3 @@ class Tally:
         """Return the groups and the exceptions."""
         groups = {name: dict(counts) for name, counts in sorted(self.groups.items())}
         return {"groups": groups, "examples": self.examples}
-
-
-def tally(
-    calls: Iterable[JudgedCall],
-    group: Callable[[JudgedCall], str],
-    hit: Callable[[JudgedCall], bool],
-    *,
-    wanted: bool,
-) -> Tally:
-    """Return the count of calls for which ``hit`` holds."""
-    result = Tally(wanted)
-    for judged in calls:
-        name = f"{judged.run.run_id}:{judged.call.i}"
-        result.add(name, group(judged), hit=hit(judged))
-    return result

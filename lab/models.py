@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, checker, helper
+from onnx import GraphProto, TensorProto, checker, helper
 
 from guard.core.errors import ModelError
 
@@ -18,15 +18,13 @@ LARGEST_DIFFERENCE: Final = 1e-5
 
 def scores(model: Any, rows: np.ndarray) -> np.ndarray:
     """Return the probability of label 1 for each row, shape (rows,)."""
-    answer: np.ndarray = model.predict_proba(rows)[:, 1]
-    return answer
+    return np.asarray(model.predict_proba(rows)[:, 1])
 
 
 def onnx_probabilities(onnx: bytes, rows: np.ndarray) -> np.ndarray:
     """Return the exported model's probability of each class for each row, shape (rows, classes)."""
     session = ort.InferenceSession(onnx, providers=["CPUExecutionProvider"])
-    answer: np.ndarray = session.run(["probabilities"], {"features": rows})[0]
-    return answer
+    return np.asarray(session.run(["probabilities"], {"features": rows})[0])
 
 
 def verified_export(model: Any, onnx: bytes, name: str, rows: np.ndarray) -> tuple[bytes, float]:
@@ -51,8 +49,7 @@ def verified_export(model: Any, onnx: bytes, name: str, rows: np.ndarray) -> tup
 
 def bounded(rows: np.ndarray) -> np.ndarray:
     """Return counts between 0 and 1, so that a long session does not saturate a score."""
-    found: np.ndarray = rows / (1 + rows)
-    return found
+    return np.asarray(rows / (1 + rows))
 
 
 def softmax_onnx(name: str, weights: np.ndarray, bias: np.ndarray) -> bytes:
@@ -79,6 +76,11 @@ def softmax_onnx(name: str, weights: np.ndarray, bias: np.ndarray) -> bytes:
     given = helper.make_tensor_value_info("features", real, [None, width])
     answer = helper.make_tensor_value_info("probabilities", real, [None, classes])
     graph = helper.make_graph(nodes, name, [given], [answer], constants)
+    return serialised(graph)
+
+
+def serialised(graph: GraphProto) -> bytes:
+    """Return a graph as a checked model."""
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
     checker.check_model(model)

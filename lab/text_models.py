@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from lab.models import serialised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,28 +51,19 @@ def _graph(
     idf: np.ndarray,
     weights: tuple[np.ndarray, float],
 ) -> bytes:
-    lengths: dict[int, list[int]] = defaultdict(list)
-    for index, gram in enumerate(grams):
-        lengths[len(gram)].append(index)
-    longest = max(lengths)
-    pool: list[int] = []
-    starts: list[int] = []
-    order: list[int] = []
-    for length in range(1, longest + 1):
-        starts.append(len(pool))
-        for index in lengths.get(length, ()):
-            pool += [vocabulary[character] for character in grams[index]]
-            order.append(index)
+    order = sorted(range(len(grams)), key=lambda index: len(grams[index]))
+    ordered = [grams[index] for index in order]
+    lengths = range(1, len(ordered[-1]) + 1)
     counted = helper.make_node(
         "TfIdfVectorizer",
         ["input_ids"],
         ["counts"],
         mode="TF",
-        min_gram_length=min(lengths),
-        max_gram_length=longest,
+        min_gram_length=len(ordered[0]),
+        max_gram_length=len(ordered[-1]),
         max_skip_count=0,
-        pool_int64s=pool,
-        ngram_counts=starts,
+        pool_int64s=[vocabulary[character] for character in "".join(ordered)],
+        ngram_counts=[sum(len(one) for one in grams if len(one) < length) for length in lengths],
         ngram_indexes=order,
     )
     coefficients, intercept = weights
@@ -103,9 +94,6 @@ def _graph(
         "ngrams",
         [helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, None])],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [1, 2])],
-        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
+    return serialised(graph)

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from guard.core.errors import ModelError
 from guard.core.model import Json, Role
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "prefix-13"
 """Name by which the guard loads the artefact."""
+_MANIFEST: Final = TypeAdapter(dict[str, Any])
 _LIMITS: Final = (
     "Evidence about the road to a send, not about malice: do not block on it alone. Runs at "
     "temperature 0 repeat, so random folds flatter; the grouped figures are the ones to expect on "
@@ -114,16 +116,14 @@ def write_artefact(directory: Path, onnx: bytes, card: dict[str, Json]) -> None:
 
 def _read_manifest(directory: Path) -> dict[str, Json]:
     path = directory / MANIFEST
-    if not path.is_file():
-        return {}
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        manifest = None
-    if not isinstance(manifest, dict):
+        found: dict[str, Json] = _MANIFEST.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
         message = f"`{path}` is not a model manifest, remove it or choose another directory"
-        raise ModelError(message)
-    return manifest
+        raise ModelError(message) from error
+    return found
 
 
 def train(

@@ -21,7 +21,8 @@ from guard.policy.recognition import proposed
 from guard.replay.reports import Check
 from guard.runtime.mcp_client.tool_listing import listed_tool
 from lab.adopt.attempts import attempts
-from lab.adopt.truth import launch, listed
+from lab.adopt.truth import listed, truth_of
+from lab.trust.flows import filled
 from lab.trust.harness import (
     MCP_PATH,
     OTHER,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from guard.protocols.http.message import HttpRequest
     from lab.load import Progress
 
-HERE: Final = Path(__file__).parent
+FLOWS: Final = Path(__file__).parent / "days/flows.yaml"
 DAY: Final = 24 * 3600.0
 ROUNDS: Final = ("first", "second", "third")
 HOUSE: Final = "corp.example"
@@ -71,12 +72,6 @@ class Days:
     """Attempts that reached a server."""
 
 
-def flows() -> list[dict[str, Any]]:
-    """Return the flows."""
-    found: list[dict[str, Any]] = YAML(typ="safe").load(HERE / "days/flows.yaml")
-    return found
-
-
 def values(number: int, day: int) -> dict[str, Any]:
     """Return the values of one flow on one day; each day has others."""
     seed = number * 3 + day
@@ -102,24 +97,14 @@ def values(number: int, day: int) -> dict[str, Any]:
     }
 
 
-def filled(template: Any, given: Mapping[str, Any]) -> Any:
-    """Return a template with its values; one that is a value alone keeps its type."""
-    if isinstance(template, dict):
-        return {key: filled(item, given) for key, item in template.items()}
-    if isinstance(template, list):
-        return [filled(item, given) for item in template]
-    if not isinstance(template, str):
-        return template
-    name = template[1:-1] if template[:1] == "{" and template[-1:] == "}" else ""
-    return given[name] if name in given else template.format_map(given)
-
-
 def policy_of(servers: Mapping[str, str]) -> str:
     """Return the policy that ``guard init`` proposes for servers behind listeners."""
     found = []
     for listener, server in servers.items():
         upstream = UPSTREAMS[listener].partition("://")[2] + MCP_PATH
-        where = ConfiguredServer(server, command=launch(server), transport="stdio")
+        where = ConfiguredServer(
+            server, command=tuple(truth_of(server)["launch"]), transport="stdio"
+        )
         found.append(proposed(where, upstream, [listed_tool(tool) for tool in listed(server)]))
     return policy_text("init", HOUSE, found)
 
@@ -151,7 +136,7 @@ class _Played:
     def __init__(self, world: World, servers: Mapping[str, str], found: Days) -> None:
         self._world, self._found = world, found
         self._at = {server: listener for listener, server in servers.items()}
-        self._results: list[str] = []
+        self._result = "done"
         self._open: set[tuple[str, str]] = set()
         self._answered: list[tuple[Agent, str, dict[str, Json]]] = []
         self._lists = {listener: listed(server) for listener, server in servers.items()}
@@ -160,7 +145,7 @@ class _Played:
 
     def _serve(self, request: HttpRequest) -> Answer:
         message = json.loads(request.body)
-        result: Json = tool_result((self._results or ["done"])[-1] + POISON)
+        result: Json = tool_result(self._result + POISON)
         if message.get("method") == "tools/list":
             result = {"tools": self._lists.get(request.server, [])}
         body = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
@@ -174,7 +159,7 @@ class _Played:
         self, agent: Agent, day: int, call: tuple[str, str, dict[str, Json]], result: str
     ) -> None:
         server, tool, arguments = call
-        self._results = [result]
+        self._result = result
         at = agent.at(self._at[server])
         outcome = await at.call(tool, arguments)
         if outcome.verdict == "ask":
@@ -231,7 +216,7 @@ async def played_days(
     progress: Progress = lambda *_: None,
 ) -> list[Days]:
     """Play all flows; at most ``limit`` of them, drawn evenly."""
-    chosen = list(enumerate(flows()))
+    chosen = list(enumerate(YAML(typ="safe").load(FLOWS)))
     if limit is not None and limit < len(chosen):
         chosen = [chosen[number * len(chosen) // limit] for number in range(limit)]
     found: list[Days] = []

@@ -13,7 +13,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,7 @@ from guard.processes.loopback import Rig, free_port
 from guard.settings import child_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mcp.types import CallToolResult
 
@@ -73,25 +72,15 @@ def commands_to_block(directory: Path) -> tuple[int, int, list[str]]:
         timeout=SECONDS,
         check=False,
     )
-    refused = _tried(directory, config, _run_line(made.stdout + made.stderr), environment)
+    command = _run_line(made.stdout + made.stderr)
+    with Rig(directory, environment=environment) as rig:
+        admin = f"127.0.0.1:{free_port()}"
+        rig.start("run", "-m", "guard", *command, "--admin", admin).wait_ready()
+        servers = json.loads(config.read_text("utf-8"))["mcpServers"]
+        refused = asyncio.run(_refused(servers, environment))
     # A tool that `init` left unmapped takes a line by hand, and another start of the guard.
     checked = [f"{tool} goes through" for _, tool, _ in HONEST if tool not in refused]
     return 2 + bool(refused), len(refused), [*checked, "mail to a stranger is refused"]
-
-
-def _tried(
-    directory: Path, config: Path, command: Sequence[str], environment: Mapping[str, str]
-) -> list[str]:
-    """Run the guard and call each server through it; return the honest calls that were refused.
-
-    Raises:
-        GuardError: the guard does not start, or a mail to a stranger was not refused.
-    """
-    words = ("-m", "guard", *command, "--admin", f"127.0.0.1:{free_port()}")
-    with Rig(directory, environment=environment) as rig:
-        rig.start("run", *words).wait_ready()
-        servers = json.loads(config.read_text("utf-8"))["mcpServers"]
-        return asyncio.run(_refused(servers, environment))
 
 
 def _write_client(directory: Path, config: Path) -> None:
@@ -149,16 +138,17 @@ async def _refused(
 async def _called(
     entry: Mapping[str, Any], environment: Mapping[str, str], tool: str, arguments: dict[str, Any]
 ) -> CallToolResult:
-    async with AsyncExitStack() as stack:
-        started = StdioServerParameters(
-            command=entry["command"], args=entry["args"], env=dict(environment)
-        )
-        read, write = await stack.enter_async_context(stdio_client(started))
-        session = await stack.enter_async_context(ClientSession(read, write))
-        async with asyncio.timeout(SECONDS):
-            await session.initialize()
-            await session.list_tools()
-            return await session.call_tool(tool, arguments)
+    started = StdioServerParameters(
+        command=entry["command"], args=entry["args"], env=dict(environment)
+    )
+    async with (
+        asyncio.timeout(SECONDS),
+        stdio_client(started) as (read, write),
+        ClientSession(read, write) as session,
+    ):
+        await session.initialize()
+        await session.list_tools()
+        return await session.call_tool(tool, arguments)
 
 
 def installed_megabytes() -> tuple[float | None, str | None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import tempfile
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from guard.core.mappings import ToolMapping
 
 FOLDER: Final = Path(__file__).with_name("init_truth")
-CURRENT: Final = Path(__file__).with_name("days")
+DAYS: Final = Path(__file__).with_name("days")
+CURRENT: Final[Any] = YAML(typ="safe").load(DAYS / "truth.yaml")
+"""Further servers: the command that starts each, and patterns of the tools that only read."""
 ASK: Final = "ask"
 MEMORY: Final = frozenset({Role.RECALL, Role.LIST, Role.SAVE})
 
@@ -46,55 +48,44 @@ class Judged:
 @cache
 def listed(server: str) -> list[dict[str, Any]]:
     """Return the ``tools/list`` of a server."""
-    known = FOLDER / f"{server}.json"
-    path = known if known.exists() else CURRENT / f"tools/{server}.json"
-    tools: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    path = DAYS / "tools" if server in CURRENT else FOLDER
+    tools: list[dict[str, Any]] = json.loads((path / f"{server}.json").read_text("utf-8"))
     return tools
 
 
-def launch(server: str) -> tuple[str, ...]:
-    """Return how a user starts a server."""
-    known = FOLDER / f"{server}.yaml"
-    if known.exists():
-        return tuple(YAML(typ="safe").load(known)["launch"])
-    return tuple(YAML(typ="safe").load(CURRENT / "launches.yaml")[server])
+def truth_of(server: str) -> Mapping[str, Any]:
+    """Return how a user starts a server, and the truth about its tools."""
+    if server not in CURRENT:
+        known: Mapping[str, Any] = YAML(typ="safe").load(FOLDER / f"{server}.yaml")
+        return known
+    said, others = CURRENT[server], {"role": ["ask", "other", "send", "draft"]}
+    tools = {tool["name"]: others for tool in listed(server)}
+    reads = {name for one in said["reads"] for name in fnmatch.filter(tools, one)}
+    return {**said, "tools": tools | {name: {"role": "retrieve"} for name in reads}}
 
 
-def truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
-    """Yield each server's name, the truth about it, and what it lists."""
+def truths() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name of each server of ``init_truth``, and the truth about it."""
     for path in sorted(FOLDER.glob("*.yaml")):
-        yield path.stem, YAML(typ="safe").load(path), listed(path.stem)
-
-
-def current_truths() -> Iterator[tuple[str, Mapping[str, Any], list[dict[str, Any]]]]:
-    """Yield the truths of all servers: those of ``init_truth``, then those of ``days``."""
-    yield from truths()
-    reads: Mapping[str, list[str]] = YAML(typ="safe").load(CURRENT / "truth.yaml")
-    for name, patterns in reads.items():
-        tools = {
-            tool["name"]: {"role": "retrieve"}
-            if any(fnmatchcase(tool["name"], one) for one in patterns)
-            else {"role": ["ask", "other", "send", "draft"]}
-            for tool in listed(name)
-        }
-        yield name, {"launch": launch(name), "tools": tools}, listed(name)
+        yield path.stem, truth_of(path.stem)
 
 
 def judged() -> list[Judged]:
     """Return every tool of every server, judged by the policy that is proposed for the server."""
+    names = [*(name for name, _ in truths()), *CURRENT]
     return [
         Judged(name, tool, *outcome(said, mapping))
-        for name, truth, listed in current_truths()
-        for tool, said, mapping in _mapped(name, truth, listed)
+        for name in names
+        for tool, said, mapping in _mapped(name, truth_of(name))
     ]
 
 
 def _mapped(
-    name: str, truth: Mapping[str, Any], listed: list[dict[str, Any]]
+    name: str, truth: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any], ToolMapping | None]]:
     server = ConfiguredServer(name, command=tuple(truth["launch"]), transport="stdio")
     upstream = f"stdio:{name}"
-    one = proposed(server, upstream, [listed_tool(tool) for tool in listed])
+    one = proposed(server, upstream, [listed_tool(tool) for tool in listed(name)])
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "policy.yaml"
         path.write_text(policy_text(name, "corp.example", [one]), encoding="utf-8")

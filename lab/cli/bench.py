@@ -26,32 +26,28 @@ from lab.write_path.bench import DATA, bench_write_path
 SHARED = Path("../shared/data")
 PEERS = Path("tests/peers/.environments")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-PolicyFile = Annotated[Path | None, typer.Option(help="Policy (default: the shipped one).")]
+PolicyFile = Annotated[Path, typer.Option(help="Policy.", show_default="the shipped one")]
+DEFAULT = policies_directory() / "default.yaml"
 Rounds = Annotated[int, typer.Option(min=1, help="Alternating rounds.")]
 Seconds = Annotated[float, typer.Option(min=0.5, help="Length of one load.")]
-
-
-def _shipped(policy: Path | None) -> Path:
-    return policy or policies_directory() / "default.yaml"
 
 
 def _reported(measure: Callable[[Progress], Report], as_json: bool) -> Report:
     """Measure, show the report, and return it."""
     with stages(Console(stderr=True)) as progress:
         report = measure(progress)
-    show(report, command="guard lab bench", as_json=as_json)
+    show(report, as_json=as_json)
     return report
 
 
 def proxy(
     json: AsJson = False,
-    policy: PolicyFile = None,
+    policy: PolicyFile = DEFAULT,
     rounds: Rounds = 5,
     seconds: Seconds = 4.0,
 ) -> None:
     """Requests per second against stock mitmdump, decision times, growth, memory, round trips."""
-    file = _shipped(policy)
-    _reported(lambda told: bench_proxy(file, rounds=rounds, seconds=seconds, progress=told), json)
+    _reported(lambda told: bench_proxy(policy, rounds=rounds, seconds=seconds, progress=told), json)
 
 
 def soak(
@@ -67,7 +63,7 @@ def soak(
 
 def peers(
     json: AsJson = False,
-    policy: PolicyFile = None,
+    policy: PolicyFile = DEFAULT,
     rounds: Rounds = 5,
     seconds: Seconds = 4.0,
     installed: Annotated[Path, typer.Option(help="Where `make bench-peers` installs.")] = PEERS,
@@ -75,35 +71,32 @@ def peers(
     """Other gateways of MCP beside the guard: requests per second, latency, what each inspects."""
     from lab.peers.bench import bench_peers
 
-    file = _shipped(policy)
     _reported(
-        lambda told: bench_peers(file, installed, rounds=rounds, seconds=seconds, progress=told),
+        lambda told: bench_peers(policy, installed, rounds=rounds, seconds=seconds, progress=told),
         json,
     )
 
 
 def overload(
     json: AsJson = False,
-    policy: PolicyFile = None,
+    policy: PolicyFile = DEFAULT,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each load.")] = 10.0,
 ) -> None:
     """Three times as many calls as the guard can judge; large messages beside small ones."""
     from lab.overload import bench_overload
 
-    path = _shipped(policy)
-    _reported(lambda told: bench_overload(path, seconds=seconds, progress=told), json)
+    _reported(lambda told: bench_overload(policy, seconds=seconds, progress=told), json)
 
 
 def provenance(
     json: AsJson = False,
-    policy: PolicyFile = None,
+    policy: PolicyFile = DEFAULT,
     rounds: Rounds = 5,
     seconds: Seconds = 4.0,
 ) -> None:
     """Decision times with many labelled values, growth, bytes per value, the ratio."""
-    file = _shipped(policy)
     _reported(
-        lambda told: bench_provenance(file, rounds=rounds, seconds=seconds, progress=told), json
+        lambda told: bench_provenance(policy, rounds=rounds, seconds=seconds, progress=told), json
     )
 
 
@@ -184,17 +177,16 @@ def chaos(
 def transparency(
     json: AsJson = False,
     policy: Annotated[
-        Path | None, typer.Option(help="Policy (default: examples/observe.yaml).")
-    ] = None,
+        Path, typer.Option(help="Policy.", show_default="examples/observe.yaml")
+    ] = policies_directory() / "examples" / "observe.yaml",
     suite: Annotated[
         Path | None, typer.Option(help="Folder of the conformance suite (`make conformance`).")
     ] = None,
     envoy: Annotated[bool, typer.Option("--envoy", help="With an Envoy in front.")] = False,
 ) -> None:
     """The same MCP scenarios directly and through the guard: how many the client sees alike."""
-    file = policy or policies_directory() / "examples" / "observe.yaml"
     made = FrontedRig if envoy else Rig
-    _reported(lambda told: bench_transparency(file, progress=told, suite=suite, made=made), json)
+    _reported(lambda told: bench_transparency(policy, progress=told, suite=suite, made=made), json)
 
 
 def refusals(
@@ -241,6 +233,10 @@ def adopt(
     from guard.store.embedded import EmbeddedRedis
     from lab.adopt.bench import bench_adopt
 
-    drawn = None if full else flows
     with EmbeddedRedis() as redis:
-        _reported(lambda told: bench_adopt(assemble, redis.url, flows=drawn, progress=told), json)
+        _reported(
+            lambda told: bench_adopt(
+                assemble, redis.url, flows=None if full else flows, progress=told
+            ),
+            json,
+        )

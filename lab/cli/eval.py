@@ -55,7 +55,7 @@ def provenance(
             data or recorded_beside(), seed=seed, scale=scale, progress=begin
         )
         report = eval_provenance(options)
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
 
 
 @app.command()
@@ -77,7 +77,7 @@ def intent(
             data or recorded_beside(), seed=seed, scale=scale, progress=begin
         )
         report = eval_intent(options)
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
 
 
 @app.command()
@@ -108,7 +108,7 @@ def trust(
             flows=flows,
             progress=begin,
         )
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
 
 
 def recorded_beside() -> Path | None:
@@ -145,7 +145,7 @@ def classifier(
     with given_input():
         data = load_dataset(traces, Reading(label, session, roles=roles_of(tools)))
         report = eval_classifier(data, label)
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
     for note in report.details["traps"]:
         Console(stderr=True).print(f"note: {note}", soft_wrap=True)
 
@@ -182,7 +182,7 @@ def instructions(
         finds = lambda text: found[detector].inspect_result(text) is not None  # noqa: E731
     with bar(Console(stderr=True), "texts", len(texts.texts)) as advance:
         report = evaluated(texts, finds, advance)
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
 
 
 @app.command()
@@ -231,7 +231,7 @@ def forensics(
         id="signature_respected", value=kept / pairs, unit="fraction", n=pairs, target="1.0"
     )
     report = Report(name="forensics", machine=machine(), checks=[respects, found], details=details)
-    show(report, command="guard lab eval", as_json=json)
+    show(report, as_json=json)
 
 
 @app.command("egress-bench")
@@ -242,18 +242,16 @@ def egress_bench(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     policy: Annotated[
-        Path | None, typer.Option(help="Policy (default: examples/strict.yaml).")
-    ] = None,
+        Path, typer.Option(help="Policy.", show_default="examples/strict.yaml")
+    ] = policies_directory() / "examples" / "strict.yaml",
 ) -> None:
     """Attacks stopped and benign traffic stopped, each case on the enforcement path that it names.
 
     Exit code 0: measured, whatever the figures; 1: something could not run.
     """
-    console = Console(stderr=True, highlight=False)
     read = read_cases(cases)
-    judged = policy or policies_directory() / "examples" / "strict.yaml"
     from guard.runtime.wiring import assemble
 
-    with bar(console, "cases", len(read)) as advance, EmbeddedRedis() as redis:
-        report = eval_egress(assemble, redis.url, read, judged, progress=advance)
-    show(report, command="guard lab eval", as_json=json)
+    with bar(Console(stderr=True), "cases", len(read)) as advance, EmbeddedRedis() as redis:
+        report = eval_egress(assemble, redis.url, read, policy, progress=advance)
+    show(report, as_json=json)

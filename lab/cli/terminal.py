@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     SpinnerColumn,
@@ -14,12 +13,13 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
-from guard.cli.terminal import drawn
+from guard.cli.terminal import drawn, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.console import Console
 
     from guard.replay.reports import Report
 
@@ -56,19 +56,19 @@ def counters(console: Console) -> Iterator[Callable[[str], Callable[[], object]]
         yield begin
 
 
-def show(report: Report, *, command: str, as_json: bool) -> None:
-    """Print a report.
-
-    Args:
-        report: what was measured.
-        command: what measured it, e.g. ``guard lab bench``; the report's name follows.
-        as_json: one JSON object instead of a table.
-    """
+def show(report: Report, *, as_json: bool) -> None:
+    """Print a report as a table, or as one JSON object."""
     if as_json:
         typer.echo(report.to_json())
         return
-    table = Table("check", "value", "unit", "n", "target", title=f"{command} {report.name}")
-    for check in report.checks:
-        value = check.reason if check.value is None else f"{check.value:g}"
-        table.add_row(check.id, value, check.unit, str(check.n or ""), check.target or "")
-    Console().print(table)
+    rows = (
+        (
+            check.id,
+            check.reason if check.value is None else f"{check.value:g}",
+            check.unit,
+            check.n or "",
+            check.target or "",
+        )
+        for check in report.checks
+    )
+    show_table(("check", "value", "unit", "n", "target"), rows)

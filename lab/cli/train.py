@@ -116,4 +116,4 @@ def compare_actions(
 
     with given_input():
         examples = requests.read_examples(data)
-    show(requests.compare(examples), command="guard lab train", as_json=json)
+    show(requests.compare(examples), as_json=json)

@@ -6,8 +6,8 @@ The file's head says what a scene may hold.
 from __future__ import annotations
 
 import json
-from functools import cache
-from itertools import product
+from functools import cache, partial
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -85,18 +85,20 @@ class _Player:
             "secret": words.secret,
             **values,
         }
+        self._attacks: list[int] = []
+        """Sends that must be stopped."""
+        self._owns: list[int] = []
+        """Sends that the user wants."""
         self._operations: dict[str, Callable[..., None]] = {
             "agent": self._agent,
-            "attack": self._attack,
+            "attack": partial(self._send, self._attacks),
             "call": self._call,
-            "own": self._own,
+            "own": partial(self._send, self._owns),
             "prompt": self._prompt,
         }
         self._who: str | None = None
         self._prompts: list[dict[str, Json]] = []
         self._calls: list[dict[str, Json]] = []
-        self._attacks: list[int] = []
-        self._owns: list[int] = []
 
     def run(self, name: str, kind: dict[str, Json], labels: dict[str, Json]) -> Run:
         """Return the run, as the reader of trace files would.
@@ -123,12 +125,9 @@ class _Player:
             elif name in self._operations:
                 self._operations[name](*(self.render(value) for value in given))
             else:
-                self._play_macro(self._macros[name], [self.render(value) for value in given])
-
-    def _play_macro(self, macro: dict[str, Any], given: list[Any]) -> None:
-        takes = macro.get("takes", [])
-        self._values.update(zip(takes, [*given, *[""] * (len(takes) - len(given))], strict=True))
-        self.play(macro["steps"])
+                macro, texts = self._macros[name], [self.render(value) for value in given]
+                self._values.update(zip_longest(macro.get("takes", ()), texts, fillvalue=""))
+                self.play(macro["steps"])
 
     def render(self, value: Any) -> Any:
         """Return a value with the expressions in its texts worked out."""
@@ -158,14 +157,9 @@ class _Player:
             call["agent"] = self._who
         self._calls.append(call)
 
-    def _attack(self, session: str, tool: str, args: dict[str, Json]) -> None:
-        """Add the send that must be stopped."""
-        self._attacks.append(len(self._calls))
-        self._call(session, tool, args, SENT)
-
-    def _own(self, session: str, tool: str, args: dict[str, Json]) -> None:
-        """Add a send that the user wants."""
-        self._owns.append(len(self._calls))
+    def _send(self, those: list[int], session: str, tool: str, args: dict[str, Json]) -> None:
+        """Add a send, whose number is one of those."""
+        those.append(len(self._calls))
         self._call(session, tool, args, SENT)
 
 

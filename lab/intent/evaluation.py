@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from guard.core.model import Role
 from guard.policy import load_policies
 from guard.policy.yaml_loader import load_document
-from guard.replay.reports import Check, Report
 from guard.replay.traces import read_traces
-from lab.eval_provenance import Options, Section, hippo, reported
-from lab.judged_runs import FLAGGED, Bench, JudgedCall, JudgedRun, Tally, wilson
+from lab.eval_provenance import Options, Section, absent, hippo, reported
+from lab.judged_runs import FLAGGED, Bench, JudgedCall, JudgedRun, Tally, fraction, wilson
 from lab.trust.prompts import dishonest, is_attested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from guard.replay.reports import Check, Report
     from guard.replay.traces import Run
 
     Test = Callable[[JudgedCall], bool]
@@ -145,17 +145,6 @@ def read_dishonest() -> Section:
     return Section([check], {"languages": found.detail(), "sorts": sorts.detail()["groups"]})
 
 
-def absent() -> Section:
-    """Return the null figures of the recorded suite where its file is missing."""
-    reason = f"`{SUITE}` is not there; name its directory with --data"
-    return Section(
-        [
-            Check(id=name, value=None, unit="fraction", target=target, reason=reason)
-            for name, target in {**TARGETS, DELEGATED: TARGET}.items()
-        ]
-    )
-
-
 def eval_intent(options: Options) -> Report:
     """Measure everything and return the report.
 
@@ -166,14 +155,13 @@ def eval_intent(options: Options) -> Report:
 
 
 async def _sections(bench: Bench, options: Options) -> dict[str, Section]:
-    def part(name: str) -> Bench:
-        advance: Callable[[], object] = options.progress(name)
-        return replace(bench, advance=advance)
-
     path = options.data / SUITE if options.data else None
-    recorded = path is not None and path.is_file()
-    suite = await judge_suite(part(SUITE), path) if path is not None and recorded else absent()
-    generated = await hippo(part("generated runs"), options.seed, options.scale)
+    if path is not None and path.is_file():
+        suite = await judge_suite(replace(bench, advance=options.progress(SUITE)), path)
+    else:
+        suite = absent(SUITE, {**TARGETS, DELEGATED: TARGET})
+    part = replace(bench, advance=options.progress("generated runs"))
+    generated = await hippo(part, options.seed, options.scale)
     generated.checks = [check for check in generated.checks if check.id in HIPPO_IDS]
     return {"suite": suite, "prompts": read_dishonest(), "hippo": generated}
 
@@ -278,15 +266,6 @@ def clustered_interval(tally: Tally) -> tuple[float, float]:
 
 def rate_of(tally: Tally, name: str, target: str | None) -> Check:
     """Return a figure as a fraction with an interval clustered by group."""
-    if not tally.n:
-        return Check(
-            id=name, value=None, unit="fraction", n=0, target=target, reason="nothing to count"
-        )
-    return Check(
-        id=name,
-        value=tally.hits / tally.n,
-        unit="fraction",
-        n=tally.n,
-        interval=clustered_interval(tally),
-        target=target,
-    )
+    check = fraction(name, tally.hits, tally.n, target)
+    interval = clustered_interval(tally) if tally.n else None
+    return check.model_copy(update={"interval": interval})

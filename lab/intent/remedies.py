@@ -11,6 +11,8 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from guard.core.json_values import strings_in_order
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -88,13 +90,7 @@ def _names(answer: Call, arguments: dict[str, Json], path: str) -> bool:
     """Return whether an answer has a value of the argument that is looked up."""
     text = answer.result if isinstance(answer.result, str) else json.dumps(answer.result)
     wanted = [value for name, value in arguments.items() if not path or f"'{name}'" in path]
-    return any(len(one) > 1 and one in text for value in wanted for one in _texts(value))
-
-
-def _texts(value: Json) -> list[str]:
-    if isinstance(value, list):
-        return [text for one in value for text in _texts(one)]
-    return [value] if isinstance(value, str) else []
+    return any(len(one) > 1 and one in text for value in wanted for one in strings_in_order(value))
 
 
 def _with_call(run: Run, place: int, answer: Call) -> Run:

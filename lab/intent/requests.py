@@ -120,21 +120,16 @@ def left_out_scores(examples: Sequence[Example], split: str) -> list[dict[str, f
     for fitted, left_out in folds.split(texts, groups=groups):
         labels = MultiLabelBinarizer()
         wanted = labels.fit_transform([examples[index].asked for index in fitted])
-        model = make_model().fit(texts[fitted], wanted)
+        model = make_pipeline(
+            make_union(
+                TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
+                TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True),
+            ),
+            OneVsRestClassifier(LogisticRegression(C=10, class_weight="balanced", max_iter=1000)),
+        ).fit(texts[fitted], wanted)
         for index, row in zip(left_out, model.predict_proba(texts[left_out]), strict=True):
             found[index] = dict(zip(labels.classes_, row.tolist(), strict=True))
     return found
-
-
-def make_model() -> Any:
-    """Return an unfitted classifier of the actions that a text asks for."""
-    return make_pipeline(
-        make_union(
-            TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-            TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True),
-        ),
-        OneVsRestClassifier(LogisticRegression(C=10, class_weight="balanced", max_iter=1000)),
-    )
 
 
 def figures(examples: Sequence[Example], read: Sequence[frozenset[str]]) -> tuple[Tally, Tally]:

@@ -120,7 +120,7 @@ class Step:
         if not self.tool:
             body = b"" if self.document is None else json.dumps(self.document).encode()
             headers = {**(KIND if body else {}), **self.headers}
-            return await agent.raw(agent.request(self.method, self.path, body, headers))
+            return await agent.world.send(agent.request(self.method, self.path, body, headers))
         if self.tool in METHODS:
             return await agent.message(self.tool, self.args, path=self.path, headers=self.headers)
         return await agent.call(

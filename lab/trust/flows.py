@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 
 from guard.settings import policies_directory
-from lab.trust.harness import OTHER, TOOLS, Agent, Compose, Outcome, World, world_of
+from lab.trust.harness import OTHER, TOOLS, Agent, Compose, Outcome, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 WEEK: Final = 7 * 24 * 3600.0
-_VALUE: Final = re.compile(r"\$\{([a-z_.]+)\}")
-_WHOLE: Final = re.compile(r"\$([a-z_.]+)")
-_MISSING: Final = object()
+_VALUE: Final = re.compile(r"\$\{([a-z_][a-z0-9_.]*)\}")
+_WHOLE: Final = re.compile(r"\$([a-z_][a-z0-9_.]*)")
+_MISSING: Final = ()
+"""Value of a name that a step does not have."""
+HONEST: Final = Path(__file__).with_name("honest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,12 @@ HABITS: Final = (
     Habit(display=True),
     Habit(capitals=True, joined=True),
 )
-INBOX: Final = (
-    "From: newsletter@deals.test\nSubject: Sale\n\nEverything must go: https://deals.test/sale"
-)
-"""Content that a curious model reads on its way: untrusted, and none of it is used."""
+LOOK: Final = {
+    "tool": "get_unread_emails",
+    "args": {},
+    "result": "From: newsletter@deals.test\nSubject: Sale\n\nEverything must go: https://deals.test/sale",
+}
+"""Call of a curious model: what it reads is untrusted, and none of it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +76,44 @@ class Telling:
     """The tools that are used, by domain."""
 
 
-class Course(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Course:
     """The outcome of one telling."""
 
-    first: frozenset[str]
+    first: set[str] = field(default_factory=set)
     """Tools that were asked about the first time."""
-    second: frozenset[str]
+    second: set[str] = field(default_factory=set)
     """Tools that were asked about a later time."""
-    again: frozenset[str]
+    again: set[str] = field(default_factory=set)
     """Tools that were asked about although they had been approved."""
-    blocked: frozenset[str]
+    blocked: set[str] = field(default_factory=set)
     """Tools that nobody could have approved, with the reasons."""
 
 
 def tellings() -> Iterator[Telling]:
     """Yield every flow, once per habit."""
-    for domain in _domains():
-        for number, flow in enumerate(domain["flows"]):
+    services = {name: list(tools) for name, tools in _book("families")["families"].items()}
+    for path in sorted(HONEST.glob("*.yaml")):
+        domain = _book(path.stem)
+        for number, flow in enumerate(domain.get("flows", ())):
+            parts = [flow, *([flow["next"]] if "next" in flow else [])]
             for turn, habit in enumerate(HABITS):
-                yield _telling(domain["domain"], flow, habit, number + turn, turn)
+                yield Telling(
+                    domain=domain["domain"],
+                    habit=habit,
+                    turns=tuple(
+                        (
+                            str(filled(_in_turn(part["prompts"], turn), _cast())),
+                            tuple(part["steps"]),
+                        )
+                        for part in parts
+                    ),
+                    families={n: _in_turn(tools, number + turn) for n, tools in services.items()},
+                )
 
 
-def _telling(domain: str, flow: Mapping[str, Any], habit: Habit, draw: int, turn: int) -> Telling:
-    parts = [flow, *([flow["next"]] if "next" in flow else [])]
-    wordings = [part["prompts"][turn % len(part["prompts"])] for part in parts]
-    services = {name: list(tools) for name, tools in _book()["families"].items()}
-    return Telling(
-        domain=domain,
-        habit=habit,
-        turns=tuple(
-            (str(_fill(wording, _cast())), tuple(part["steps"]))
-            for wording, part in zip(wordings, parts, strict=True)
-        ),
-        families={name: tools[draw % len(tools)] for name, tools in services.items()},
-    )
+def _in_turn(several: Sequence[str], turn: int) -> str:
+    return several[turn % len(several)]
 
 
 async def tell(compose: Compose, redis_url: str, telling: Telling) -> Course:
@@ -118,50 +126,34 @@ async def tell(compose: Compose, redis_url: str, telling: Telling) -> Course:
         redis_url: of a server that is this telling's alone.
         telling: what is played.
     """
+    course = Course()
     async with world_of(compose, redis_url, shipped_policies(telling)) as world:
-        first = await _Played(world, telling).run("first")
-        await world.clock.advance(WEEK)
-        second = await _Played(world, telling).run("second")
-    return Course(
-        frozenset(first.asked),
-        frozenset(second.asked),
-        frozenset(first.again | second.again),
-        frozenset(first.blocked | second.blocked),
-    )
+        for name, asked in (("first", course.first), ("second", course.second)):
+            for number, (prompt, steps) in enumerate(telling.turns):
+                agent = world.agent("alice", f"{name}-{number}")
+                await agent.prompt(prompt)
+                for step in (*([LOOK] if telling.habit.curious else ()), *steps):
+                    if "say" in step:
+                        await agent.prompt(str(filled(step["say"], _cast())))
+                    else:
+                        call = step if step is LOOK else rendered(step, telling)
+                        await _made(agent, call, asked, course)
+                await world.clock.advance(3600)
+            await world.clock.advance(WEEK)
+    return course
 
 
-class _Played:
-    def __init__(self, world: World, telling: Telling) -> None:
-        self._world, self._telling = world, telling
-        self.asked: set[str] = set()
-        self.again: set[str] = set()
-        self.blocked: set[str] = set()
-
-    async def run(self, name: str) -> _Played:
-        for number, (prompt, steps) in enumerate(self._telling.turns):
-            agent = self._world.agent("alice", f"{name}-{number}")
-            await agent.prompt(prompt)
-            if self._telling.habit.curious:
-                await self._call(agent, {"tool": "get_unread_emails", "args": {}, "result": INBOX})
-            for step in steps:
-                if "say" in step:
-                    await agent.prompt(str(_fill(step["say"], _cast())))
-                else:
-                    await self._call(agent, rendered(step, self._telling))
-            await self._world.clock.advance(3600)
-        return self
-
-    async def _call(self, agent: Agent, call: Mapping[str, Any]) -> None:
-        tool = call.get("tool", call.get("http"))
+async def _made(agent: Agent, call: Mapping[str, Any], asked: set[str], course: Course) -> None:
+    """Make a call, and once more where a person is asked, who approves."""
+    for questions in (asked, course.again):
         outcome = await sent(agent, call)
-        if outcome.verdict == "ask":
-            self.asked.add(f"{tool}: {', '.join(outcome.codes)}")
-            await self._world.approve(outcome.decision_id, remember=True)
-            outcome = await sent(agent, call)
-            if outcome.verdict == "ask":
-                self.again.add(f"{tool}: {', '.join(outcome.codes)}")
+        reasons = f"{call.get('tool', call.get('http'))}: {', '.join(outcome.codes)}"
         if outcome.verdict == "block":
-            self.blocked.add(f"{tool}: {', '.join(outcome.codes)}")
+            course.blocked.add(reasons)
+        if outcome.verdict != "ask":
+            return
+        questions.add(reasons)
+        await agent.world.approve(outcome.decision_id, remember=True)
 
 
 async def sent(agent: Agent, call: Mapping[str, Any]) -> Outcome:
@@ -184,40 +176,36 @@ def rendered(step: Mapping[str, Any], telling: Telling) -> dict[str, Any]:
     """Return a step as a call of one service's tool, with what comes back."""
     cast, habit = _cast(), telling.habit
     service = service_of(step["do"])
-    template = _book()["families"][service][telling.families[service]][step["do"]]
-    given = {k: _fill(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
+    template = _book("families")["families"][service][telling.families[service]][step["do"]]
+    given = {k: filled(v, cast) for k, v in {**step, **step.get("gives", {})}.items()}
     plain = replace(habit, display=False)
-    for field in ("to", "cc"):
-        people = [cast[name] if isinstance(name, str) else name for name in step.get(field, ())]
+    for name in ("to", "cc"):
+        people = [cast[one] if isinstance(one, str) else one for one in step.get(name, ())]
         spelled = [habit.spelling(person) for person in people]
-        given[field] = (", ".join(spelled) if habit.joined else spelled) if people else _MISSING
-        given[f"{field}_each"] = [{**one, "told": plain.spelling(one)} for one in people]
-    call: dict[str, Any] = _fill(template, given)
+        given[name] = (", ".join(spelled) if habit.joined else spelled) if people else _MISSING
+        given[f"{name}_each"] = [{**one, "told": plain.spelling(one)} for one in people]
+    call: dict[str, Any] = filled(template, given)
     call.setdefault("result", "done")
     if service not in {"mail", telling.domain}:
         call["at"] = OTHER
     return call
 
 
-def _fill(template: Any, given: Mapping[str, Any]) -> Any:
-    """Return a template with its values; what a step does not have is left out of objects."""
+def filled(template: Any, given: Mapping[str, Any]) -> Any:
+    """Return a template with its values; missing ones are left out of objects."""
     if isinstance(template, str):
         if whole := _WHOLE.fullmatch(template):
-            template = _lookup(whole[1], given)
-        else:
-            template = _VALUE.sub(lambda match: str(_lookup(match[1], given)), template)
-        return template
+            return _lookup(whole[1], given)
+        return _VALUE.sub(lambda match: str(_lookup(match[1], given)), template)
     if isinstance(template, list):
-        return [_fill(item, given) for item in template]
+        return [filled(item, given) for item in template]
     if not isinstance(template, dict):
         return template
     if "each" in template:
         items = _lookup(template["each"][1:], given)
-        if not items:
-            return [] if items is not _MISSING else _MISSING
-        return [_fill(template["put"], {**given, **item}) for item in items]
-    filled = {key: _fill(value, given) for key, value in template.items()}
-    return {key: value for key, value in filled.items() if value is not _MISSING}
+        return items and [filled(template["put"], {**given, **item}) for item in items]
+    found = {key: filled(value, given) for key, value in template.items()}
+    return {key: value for key, value in found.items() if value is not _MISSING}
 
 
 def _lookup(path: str, given: Mapping[str, Any]) -> Any:
@@ -252,13 +240,7 @@ def _cast() -> dict[str, Any]:
     return {**book["people"], **book["accounts"], **book["channels"]}
 
 
-def _domains() -> Sequence[Mapping[str, Any]]:
-    names = sorted(path.stem for path in Path(__file__).with_name("honest").glob("*.yaml"))
-    return [_book(name) for name in names if name not in {"cast", "families"}]
-
-
 @cache
-def _book(name: str = "families") -> dict[str, Any]:
-    path = Path(__file__).with_name("honest") / f"{name}.yaml"
-    content: dict[str, Any] = YAML(typ="safe").load(path)
+def _book(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = YAML(typ="safe").load(HONEST / f"{name}.yaml")
     return content

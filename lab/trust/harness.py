@@ -8,10 +8,12 @@ was forwarded.  What it got is what an attacker would have; what the agent got i
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import tempfile
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from unittest import mock
@@ -20,11 +22,11 @@ from guard.core.errors import GuardError, MessageError
 from guard.core.model import Identity, Json, Role, UserPrompt
 from guard.core.policy import Policy, StateLimits
 from guard.core.tool_answers import Cover
-from guard.operations.labels import UNMAPPED, LabelOperator, refusal
+from guard.operations.labels import LabelOperator
 from guard.pipeline.exchange import Exchange, UnparsedExchange
-from guard.policy.proposal import ListedTool, guess
+from guard.policy.proposal import guess
 from guard.protocols.http.message import PROXY_CREDENTIAL, HttpReply, HttpRequest, is_sent_on
-from guard.provenance.approvals import AskedCall, Grant, Scope
+from guard.provenance.approvals import Grant, Scope
 from guard.runtime import policy_trial as policy_reload
 from guard.settings import Settings, load_settings, policies_directory
 from lab.wire import credentials, secret_of
@@ -59,10 +61,11 @@ Compose: TypeAlias = "Callable[..., Parts]"
 class WorldClock:
     """Seconds since the epoch, moved by hand; the keys of the store expire with it."""
 
+    store: RedisSessionStore
+    """Store of the world."""
+
     def __init__(self) -> None:
         self._now = START
-        self.store: RedisSessionStore | None = None
-        """Store of the world."""
 
     def now(self) -> float:
         """Return the time."""
@@ -71,8 +74,6 @@ class WorldClock:
     async def advance(self, seconds: float) -> None:
         """Let time pass: for the guard, and for what the store lets expire."""
         self._now += seconds
-        if self.store is None:
-            return
         client, passed = self.store.client, int(seconds * 1000)
         keys: set[bytes] = set()
         async for page in client.scan(""):
@@ -157,7 +158,8 @@ class World:
         self.received: list[HttpRequest] = []
         """Requests that upstreams got, in order."""
         self._upstreams: dict[str, Upstream] = {}
-        self._count = 0
+        self.number = itertools.count(1).__next__
+        """Return a number that was not returned before."""
 
     def serve(self, listener: str, upstream: Upstream) -> None:
         """Put a server of the attempt's own behind a listener (or, by host, behind forwarding)."""
@@ -173,11 +175,6 @@ class World:
         offers = self.parts.guard.calls.offers
         if listener not in self._upstreams and offers.place("", tool) in {"", upstream}:
             offers.note(upstream, (tool,))
-
-    def number(self) -> int:
-        """Return a number that was not returned before."""
-        self._count += 1
-        return self._count
 
     async def approve(self, decision_id: str, *, remember: bool = False) -> None:
         """Approve a call that was asked about, as a person does on the command line.
@@ -200,17 +197,19 @@ class World:
             GuardError: nothing waits for approval under this id.
         """
         now, operator = self.clock.now(), self.operator
-        asked = await operator.asked(decision_id)
         until = now + REMEMBERED
-        covers = [suggested_cover(call, await operator.tool(call)) for call in asked.calls]
-        grants = [Grant(Scope.PRINCIPAL, until, cover=covers[0]), Grant(Scope.PRINCIPAL, until)]
+        call = (await operator.asked(decision_id)).calls[0]
+        tool = await operator.tool(call)
+        reads = tool is not None and (
+            tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
+        )
+        covers = (*([Cover.READS] if reads else ()), Cover.KINDS, None)
+        grants = [Grant(Scope.PRINCIPAL, until, cover=cover) for cover in covers]
         for grant in (*grants, Grant()):
-            try:
+            # An answer that cannot be kept: the person answers with less.
+            with suppress(GuardError):
                 await operator.approve(decision_id, now, grant)
-            except GuardError:
-                # An answer that cannot be kept: the person answers with less.
-                continue
-            return
+                return
         raise GuardError("no answer was taken")
 
     @property
@@ -316,7 +315,7 @@ class Agent:
             **(headers or {}),
         }
         body = json.dumps(message).encode()
-        return await self.raw(self.request("POST", path, body, given), result)
+        return await self.world.send(self.request("POST", path, body, given), result)
 
     async def http(
         self,
@@ -333,7 +332,7 @@ class Agent:
         request = self.at(FORWARD).request(method, f"/{path}" if slash else "/", body, headers)
         own = tuple((k, host if k == "host" else v) for k, v in request.headers)
         request = replace(request, scheme=scheme, host=host, headers=own, chosen=True)
-        return await self.raw(request, result)
+        return await self.world.send(request, result)
 
     def request(
         self,
@@ -356,10 +355,6 @@ class Agent:
             method, scheme, host, target, tuple(fields.items()), body, self.listener, connection
         )
 
-    async def raw(self, request: HttpRequest, result: Json = None) -> Outcome:
-        """Send a request as it is."""
-        return await self.world.send(request, result)
-
 
 @contextmanager
 def policies_read_once() -> Iterator[None]:
@@ -379,7 +374,7 @@ def policies_read_once() -> Iterator[None]:
 
 @asynccontextmanager
 async def world_of(
-    compose: Compose, redis_url: str, policy: str | Sequence[str], **settings: Any
+    compose: Compose, redis_url: str, policy: str | Sequence[str]
 ) -> AsyncIterator[World]:
     """Open a world on an emptied store.
 
@@ -387,15 +382,12 @@ async def world_of(
         compose: the composition root.
         redis_url: of a server that is this world's alone: it is emptied first.
         policy: names of shipped policies (``default.yaml``), or texts of some.
-        settings: of the guard, beyond those of every world.
     """
     with tempfile.TemporaryDirectory(prefix="guard-trust-") as place:
         directory = Path(place)
         clock = WorldClock()
         parts = compose(
-            _settings(
-                directory, redis_url, [policy] if isinstance(policy, str) else policy, settings
-            ),
+            _settings(directory, redis_url, [policy] if isinstance(policy, str) else policy),
             redis_url,
             confdir=directory,
             clock=clock,
@@ -409,9 +401,7 @@ async def world_of(
             parts.audit.close()
 
 
-def _settings(
-    directory: Path, redis_url: str, policies: Sequence[str], extra: Mapping[str, Any]
-) -> Settings:
+def _settings(directory: Path, redis_url: str, policies: Sequence[str]) -> Settings:
     paths = []
     for number, policy in enumerate(policies):
         path = policies_directory() / policy
@@ -426,17 +416,14 @@ def _settings(
         "redis": redis_url,
         "label_key": directory / "label.key",
     }
+    return _usual_settings().model_copy(update=own)
+
+
+@cache
+def _usual_settings() -> Settings:
+    """Read the settings of every world once: that takes longer than most attempts."""
     reverse = [f"{listener}={url}" for listener, url in UPSTREAMS.items()]
-    if extra or not _SETTINGS:
-        read = load_settings(None, reverse=reverse, forward=[FORWARD], **own, **extra)
-        if extra:
-            return read
-        _SETTINGS.append(read)
-    return _SETTINGS[0].model_copy(update=own)
-
-
-_SETTINGS: Final[list[Settings]] = []
-"""Settings of a world without any of its own; reading them takes longer than most attempts."""
+    return load_settings(None, reverse=reverse, forward=[FORWARD])
 
 
 def _stripped(request: HttpRequest) -> HttpRequest:
@@ -477,14 +464,3 @@ def _observation(value: Json) -> dict[str, Any]:
             if found := _observation(item):
                 return found
     return {}
-
-
-def suggested_cover(call: AskedCall, tool: ListedTool | None) -> Cover | None:
-    """Return the answer to suggest for an unmapped tool; None where none can be kept."""
-    if tool is None or UNMAPPED not in call.reasons:
-        return None
-    reads = tool.annotations.get("readOnlyHint") is True or guess(tool).suggested in _READING
-    for cover in (Cover.READS, Cover.KINDS) if reads else (Cover.KINDS,):
-        if not refusal(cover, call, tool):
-            return cover
-    return None

@@ -21,7 +21,7 @@ from guard.settings import policies_directory
 from lab.trust.attacks import Attempt, Play
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from random import Random
 
     from guard.core.model import Json
@@ -320,20 +320,10 @@ def _value(query: str) -> str:
 def _put(arguments: dict[str, Json], query: str, value: Json) -> None:
     """Put a value where a path leads, beside what is there."""
     for part in query.split(" / "):
-        _join(arguments, _nested(_STEP.findall(part), value))
-
-
-def _nested(steps: Sequence[str], value: Json) -> Any:
-    if not steps:
-        return value
-    inner = _nested(steps[1:], value)
-    return [inner] if steps[0] == "[*]" else {steps[0]: inner}
-
-
-def _join(into: Any, more: Any) -> None:
-    for key, value in more.items() if isinstance(more, dict) else enumerate(more):
-        there = into.get(key) if isinstance(into, dict) else into[key]
-        if isinstance(value, dict | list) and isinstance(there, type(value)):
-            _join(there, value)
-        else:
-            into[key] = value
+        at: Any = arguments
+        steps = [0 if step == "[*]" else step for step in _STEP.findall(part)]
+        for step, following in itertools.pairwise(steps):
+            if step != 0 and not isinstance(at.get(step), dict | list):
+                at[step] = [{}] if following == 0 else {}
+            at = at[step]
+        at[steps[-1]] = value

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import stat
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -19,15 +20,8 @@ def taken_in(index):
 @pytest.fixture
 def opened():
     """Open indexes; they are closed at the end of the test."""
-    found = []
-
-    def index(log):
-        found.append(DecisionIndex(log))
-        return found[-1]
-
-    yield index
-    for one in found:
-        one.close()
+    with ExitStack() as stack:
+        yield lambda log: stack.enter_context(closing(DecisionIndex(log)))
 
 
 def test_lines_are_taken_in_once_and_whole(log, opened):

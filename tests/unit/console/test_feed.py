@@ -1,38 +1,14 @@
 """Following the log: errors show and do not end it; rows escape what clients chose."""
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
 from guard.console.decisions import DecisionIndex, follow
 from guard.console.templating import Templates
+from tests.guards import until
 from tests.unit.console.conftest import line
-
-
-class Fragile:
-    """An index of which any part can be made to fail, for a while."""
-
-    def __init__(self, index):
-        self._index = index
-        self.fails = {}
-        self.error = ""
-
-    def __getattr__(self, name):
-        found = getattr(self._index, name)
-        if not callable(found):
-            return found
-
-        def tried(*args, **options):
-            if name in self.fails:
-                raise self.fails[name]
-            return found(*args, **options)
-
-        return tried
-
-
-async def _until(condition):
-    while not condition():  # noqa: ASYNC110  (a log has no event)
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("part", ["has_news", "take_in"])
@@ -41,16 +17,15 @@ async def test_an_error_shows_and_does_not_end_the_following(log, monkeypatch, p
     """Later decisions are taken in once it is over."""
     monkeypatch.setattr("guard.console.decisions.RETRY_SECONDS", 0.05)
     monkeypatch.setattr("guard.console.decisions.POLL_SECONDS", 0.01)
-    index, failures = Fragile(DecisionIndex(log)), []
-    index.fails[part] = error
-    task = asyncio.get_running_loop().create_task(follow(index, lambda: failures.append(1)))
-    async with asyncio.timeout(60):
-        await _until(lambda: len(failures) > 1)
+    index, failures = DecisionIndex(log), []
+    with monkeypatch.context() as patch:
+        patch.setattr(index, part, Mock(side_effect=error))
+        task = asyncio.get_running_loop().create_task(follow(index, lambda: failures.append(1)))
+        await until(lambda: len(failures) > 1)
         assert type(error).__name__ in index.error
         with log.open("a", encoding="utf-8") as file:
             file.write(line(3))
-        index.fails.clear()
-        await _until(lambda: not index.error and len(index.page({})) == 4)
+    await until(lambda: not index.error and len(index.page({})) == 4)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     index.close()

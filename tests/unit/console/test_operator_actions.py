@@ -7,12 +7,11 @@ import pytest
 
 from guard.core.calls import ToolResult
 from guard.core.errors import GuardError
-from guard.core.model import Identity, ToolCall
+from guard.core.model import Identity
 from guard.core.policy import StateLimits
 from guard.operations.approvals import Answer, Decided, grouped_requests
 from guard.operations.deployment import Person, Role
 from guard.operations.labels import LabelOperator
-from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Approver
 from guard.provenance.label_sets import request
 from guard.provenance.seal import Seal
@@ -29,9 +28,6 @@ rules:
   - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
   - {id: ok, type: provenance, roles: [send], rungs: [granted, established], effect: allow}
 """
-PAT = Person("pat", frozenset({Role.APPROVER}))
-
-
 TWO = POLICY.replace("rules:", "approvals: {two_people: [ask]}\nrules:")
 RELAXED = POLICY.replace("rules:", "approvals: {pause: {asks: 1}, break_glass: 10m}\nrules:")
 
@@ -49,14 +45,12 @@ def send(store, console, text, policy_from):
     guard = guard_on(store, policy)
     console.in_force.policy = lambda: policy
 
-    async def once(number=1, to="drop@evil.test", body="figures", principal="alice"):
-        arguments = {"to": to, "body": body}
-        who = Identity(principal, "s")
-        call = ToolCall(f"deadbeef0{number}", who, "send", arguments, "test", NOW)
-        [(traced, verdict)] = await guard.judge(JudgeRequest([call]))
+    async def once(to="drop@evil.test", body="figures", principal="alice"):
+        agent = Agent(guard, Identity(principal, "s"), NOW)
+        traced, verdict = await agent.ask("send", {"to": to, "body": body})
         if verdict.enforced.forwards:
             await guard.observe(ToolResult(traced, "sent", NOW))
-        return call.id, verdict.enforced.label, verdict.reasons[0].code
+        return traced.call.id, verdict.enforced.label, verdict.reasons[0].code
 
     return once
 
@@ -76,7 +70,7 @@ async def test_two_people_release_what_one_alone_does_not(console, send):
         _person("ann"), "default", decision, Decided(answer=Answer.REMEMBER)
     )
     assert (one.released, one.first) == (False, "ann")
-    assert (await send(2))[1] == "ask"
+    assert (await send())[1] == "ask"
     [shown] = [a for a in await console.actions.waiting(["default"]) if a.decision == decision]
     assert shown.first == "ann"
     two = await console.actions.answer(
@@ -84,8 +78,8 @@ async def test_two_people_release_what_one_alone_does_not(console, send):
     )
 
     assert two.released
-    assert (await send(3))[1] == "allow"
-    assert (await send(4))[1] == "ask", "the narrower of both answers holds"
+    assert (await send())[1] == "allow"
+    assert (await send())[1] == "ask", "the narrower of both answers holds"
     assert [one["answer"] for one in events(console, "guard.approval")][:4] == [
         "approved",
         "first of two",
@@ -113,7 +107,7 @@ async def test_one_person_is_not_two(console, send, second):
     await console.actions.answer(_person("ann"), "default", decision, Decided(answer=Answer.ONCE))
     with pytest.raises(GuardError):
         await console.actions.answer(second, "default", decision, Decided(answer=Answer.ONCE))
-    assert (await send(2))[1] == "ask"
+    assert (await send())[1] == "ask"
 
 
 @two_people
@@ -160,8 +154,8 @@ async def test_an_answer_is_for_what_was_asked(console, send, answer, again, mor
         late = await client.post(path, data=form)
 
     assert late.status_code == 409
-    assert (await send(2))[1] == again
-    assert (await send(3))[1] == more
+    assert (await send())[1] == again
+    assert (await send())[1] == more
 
 
 async def test_nobody_approves_in_his_own_name(console, send):
@@ -181,13 +175,15 @@ async def test_a_request_of_another_policy_is_not_approved(console, send, policy
     other = policy_from(POLICY.replace("office", "office2"))
     console.in_force.policy = lambda: other
     with pytest.raises(GuardError, match="policy has changed"):
-        await console.actions.answer(PAT, "default", decision, Decided(answer=Answer.ONCE))
-    assert (await send(2))[1] == "ask"
+        await console.actions.answer(
+            _person("pat"), "default", decision, Decided(answer=Answer.ONCE)
+        )
+    assert (await send())[1] == "ask"
 
 
 async def test_like_requests_are_answered_together(console, send):
     """Three alike are one entry of the queue, and one click."""
-    ids = [(await send(n, body=f"text {n}"))[0] for n in (1, 2, 3)]
+    ids = [(await send(body=f"text {n}"))[0] for n in (1, 2, 3)]
     async with console.as_("approver") as client:
         queue = await client.get("/approvals")
         assert queue.text.count('<article class="card"') == 1
@@ -195,7 +191,7 @@ async def test_like_requests_are_answered_together(console, send):
         assert all(f"text {n}" in queue.text for n in (1, 2, 3))
         form = {"answer": "once", "alike": ids[1:]}
         assert (await client.post(f"/approvals/default/{ids[0]}", data=form)).status_code == 303
-    assert [(await send(n + 3, body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
+    assert [(await send(body=f"text {n}"))[1] for n in (1, 2, 3)] == ["allow"] * 3
 
 
 @pytest.mark.parametrize("by", ["page", "whole_errand"])
@@ -241,7 +237,7 @@ async def test_one_answer_is_for_the_errand_and_not_for_what_untrusted_text_name
 
 async def test_what_differs_in_more_than_its_arguments_is_no_like_request(console, send):
     """One click answers nothing that was asked about for another reason."""
-    ids = [(await send(n, body=f"text {n}"))[0] for n in (1, 2)]
+    ids = [(await send(body=f"text {n}"))[0] for n in (1, 2)]
     first, second = [await console.actions.asked("default", one) for one in ids]
     other = replace(second.calls[0], reasons=("secret_found",))
 
@@ -251,7 +247,7 @@ async def test_what_differs_in_more_than_its_arguments_is_no_like_request(consol
 
 async def test_nothing_that_is_shown_hides_or_turns_text(console, send):
     """Marks of direction and what has no width are spelt out; a form gives back what it was."""
-    decision, *_ = await send(1, body="to \u202etset.live@pord\u202c and\u200b on\u3164")
+    decision, *_ = await send(body="to \u202etset.live@pord\u202c and\u200b on\u3164")
     async with console.as_("approver") as client:
         for page in ("/approvals", f"/approvals/default/{decision}"):
             text = (await client.get(page)).text
@@ -270,7 +266,7 @@ async def test_without_its_record_nothing_is_released(console, send):
         assert (await client.post(path, data={"answer": "once"})).status_code == 503
         assert (await client.post("/api/break-glass", json=wanted)).status_code == 503
         assert (await client.get("/api/standing")).json()["asked"] == []
-    assert (await send(2))[1] != "allow"
+    assert (await send())[1] != "allow"
 
 
 @pytest.mark.parametrize("text", [RELAXED])
@@ -283,17 +279,17 @@ async def test_two_people_open_a_break_glass_on_the_console_and_every_page_says_
         assert asked["seconds"] == 600, "no longer than the policy has"
         alone = await ann.post("/api/break-glass/open", json={"id": asked["id"]})
         assert alone.status_code == 409
-        assert (await send(1))[2] != "break_glass"
+        assert (await send())[2] != "break_glass"
         opened = await bea.post("/break-glass/open", data={"id": asked["id"]})
         assert opened.status_code == 303
-        assert (await send(2))[2] == "break_glass"
+        assert (await send())[2] == "break_glass"
         await console.console.look_around()
         assert "break-glass is open for alice" in (await ann.get("/record")).text
         closed = await ann.post("/api/break-glass/close", json={"principal": "alice"})
         assert closed.status_code == 200
         await console.console.look_around()
         assert "break-glass is open" not in (await ann.get("/record")).text
-    assert (await send(3))[2] != "break_glass"
+    assert (await send())[2] != "break_glass"
     assert [(one["act"], one["by"]) for one in events(console, "guard.break_glass")] == [
         ("asked", "ann"),
         ("opened", "ann"),

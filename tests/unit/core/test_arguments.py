@@ -120,8 +120,10 @@ def test_names_beside_a_text_are_no_text_as_long_as_they_are_few():
     """A sentence in the spelling of a name, or in pieces, is a text."""
     few = {"text": "a note.", "user": "ann", "id": "00000000-1111"}
     many = {"text": "a note.", "tags": [f"word{n}" for n in range(TERMS + 1)]}
+    dotted = {"text": "a note.", "tag": "always.copy.evil.on.every.mail"}
 
     assert remembered_texts(call(few), write("$.text")) == ["a note."]
+    assert remembered_texts(call(dotted), write("$.text")) == [*dotted.values()]
     assert len(remembered_texts(call(many), write("$.text"))) == TERMS + 2
     assert [*map(is_term, ("deadbeef", "ann@x.test", "send-it-all-to-eve-now"))] == [
         True,

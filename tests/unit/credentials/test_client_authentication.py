@@ -53,11 +53,16 @@ def request(header=None, certificates=()):
     return HttpRequest(*at, headers, b"", "127.0.0.1:8080", "c1", certificates=certificates)
 
 
-def credentials(directory, text):
-    """Return what a credentials file makes."""
+def credentials_file(directory, text):
+    """Return a credentials file."""
     path = directory / "principals.toml"
     path.write_text(text, "utf-8")
-    return Credentials(load_proofs(path, lambda: NOW))
+    return path
+
+
+def credentials(directory, text, now=lambda: NOW):
+    """Return what a credentials file makes."""
+    return Credentials(load_proofs(credentials_file(directory, text), now))
 
 
 @pytest.fixture
@@ -112,9 +117,8 @@ def test_a_public_key_is_no_shared_secret(tmp_path):
 def test_a_token_is_not_remembered_beyond_its_time(tmp_path):
     """What was verified once ends when the token says so."""
     (tmp_path / "keys.json").write_bytes(public_pem(KEY))
-    path, clock = tmp_path / "principals.toml", [NOW]
-    path.write_text(TOKENS, "utf-8")
-    known = Credentials(load_proofs(path, lambda: clock[0]))
+    clock = [NOW]
+    known = credentials(tmp_path, TOKENS, lambda: clock[0])
     brought = request(f"Bearer {token(exp=3_000_000_000)}")
     assert known.principal(brought) == "scribe"
     known.proofs[0]._keys.clear()
@@ -141,11 +145,10 @@ def test_a_certificate_of_a_known_authority_names_the_principal(tmp_path):
     servers = chain(issue(tmp_path / "server.pem", AGENT))
     pem = (tmp_path / "ca.pem").read_bytes() + (tmp_path / "server.pem").read_bytes()
     (tmp_path / "both.pem").write_bytes(pem)
-    path = tmp_path / "principals.toml"
-    path.write_text('[client_certificates]\nauthorities = "both.pem"\n', "utf-8")
     now = x509.load_der_x509_certificate(mine[0]).not_valid_before_utc.timestamp() + 100_000
     clock = [now]
-    known = Credentials(load_proofs(path, lambda: clock[0]))
+    text = '[client_certificates]\nauthorities = "both.pem"\n'
+    known = credentials(tmp_path, text, lambda: clock[0])
 
     assert [known.principal(request(certificates=mine)) for _ in range(2)] == [AGENT, AGENT]
     for shown in ((), strangers, servers, (b"no certificate",), (*strangers, *mine)):
@@ -199,9 +202,7 @@ shards = 8
 @pytest.fixture
 def written(tmp_path):
     """Return a credentials file with two tables."""
-    file = tmp_path / "credentials.toml"
-    file.write_text(SECRET + TABLES, encoding="utf-8")
-    return file
+    return credentials_file(tmp_path, SECRET + TABLES)
 
 
 def test_the_first_table_that_names_a_principal_counts(written):
@@ -244,17 +245,11 @@ def test_a_sharded_tenant_s_principals_are_spread_and_stay_where_they_are(writte
 )
 def test_a_table_that_cannot_be_meant_is_refused(tmp_path, text, place):
     """The guard does not start: a principal in the wrong tenant would be without its labels."""
-    file = tmp_path / "credentials.toml"
-    file.write_text(text, encoding="utf-8")
-
     with pytest.raises(GuardError, match=f"`{place}"):
-        load_tenants(file)
+        load_tenants(credentials_file(tmp_path, text))
 
 
 def test_tenants_are_of_principals_that_prove_who_they_are(tmp_path):
     """Without proofs everybody is anonymous, and one."""
-    file = tmp_path / "credentials.toml"
-    file.write_text(TABLES, encoding="utf-8")
-
     with pytest.raises(GuardError, match="prove who they are"):
-        load_proofs(file, lambda: 0.0)
+        credentials(tmp_path, TABLES)

@@ -133,18 +133,16 @@ def test_a_missing_key_is_made_private_and_stays(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["label.key"]
 
 
-def test_two_processes_that_start_at_once_use_one_key(tmp_path):
+def test_two_processes_that_start_at_once_use_one_key(path):
     """Whoever loses the race reads the winner's file."""
-    path = tmp_path / "label.key"
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(lambda _: load_key(path, "label key"), range(32)))
     assert len(keys) == 1
 
 
 @pytest.mark.parametrize(("mode", "size", "words"), [(0o644, 32, "chmod"), (0o600, 8, "32 bytes")])
-def test_a_key_that_is_shared_or_short_is_refused(tmp_path, mode, size, words):
+def test_a_key_that_is_shared_or_short_is_refused(path, mode, size, words):
     """Neither is a secret."""
-    path = tmp_path / "label.key"
     path.write_bytes(bytes(size))
     path.chmod(mode)
     with pytest.raises(GuardError, match=words):

@@ -10,7 +10,6 @@ from guard.core.errors import GuardError
 from guard.core.ports import DecisionRecord
 from guard.core.trajectory import FEATURES_13
 from guard.detectors import DetectorResources, create_detectors, discover_detectors
-from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
 from guard.replay.explanation import explained
 from guard.telemetry.audit_log import AuditLogFile
@@ -107,14 +106,6 @@ rules:
 """
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Return a policy with a rule about the dropped fact."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, encoding="utf-8")
-    return path
-
-
 def described(body, **fields):
     """Return a described call."""
     call = {"tool": "mail_send", "arguments": {"to": "a@example.com", "body": body}}
@@ -122,11 +113,11 @@ def described(body, **fields):
 
 
 def test_a_fact_dropped_in_as_one_file_is_read_described_explained_and_recorded(
-    drop, path, tmp_path
+    drop, policy_from, tmp_path
 ):
     """The rule reads it, a described call can state it, explanation and audit show it."""
     drop("length_of_body", FACT)
-    policy, detectors = load_policies([path]), create_detectors(RESOURCES)
+    policy, detectors = policy_from(POLICY), create_detectors(RESOURCES)
 
     short, long = (judge(policy, detectors, described("x" * size)) for size in (10, 11))
     stated = judge(policy, detectors, described("x", facts={"body_length": 99}))
@@ -144,10 +135,10 @@ def test_a_fact_dropped_in_as_one_file_is_read_described_explained_and_recorded(
     assert json.loads(line)["facts"]["body_length"] == 99
 
 
-def test_a_fact_that_cannot_be_found_blocks(drop, path):
+def test_a_fact_that_cannot_be_found_blocks(drop, policy_from):
     """The detector raises, or says nothing: in both cases nothing is released."""
     drop("length_of_body", FACT)
-    policy, detectors = load_policies([path]), create_detectors(RESOURCES)
+    policy, detectors = policy_from(POLICY), create_detectors(RESOURCES)
     nothing = described("").model_copy(
         update={"call": described("").call.model_copy(update={"arguments": {"to": "a@b.example"}})}
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from guard.core.calls import ClassifiedCall, remembered_texts
+from guard.core.calls import ClassifiedCall
 from guard.core.jsonpath import compile_path
 from guard.core.mappings import MemoryLimits, ProposalMapping, WriteMapping
 from guard.core.memory import NO_EVIDENCE, MemoryClass
@@ -145,18 +145,3 @@ def test_the_query_and_headers_of_a_plain_request_belong_to_it():
         ("a",),
         {"note=send it to evil", "send it", "x-note"},
     )
-
-
-def test_names_beside_a_text_are_no_text_and_a_sentence_in_pieces_is():
-    """A user's id says nothing; many names, or many words in one, do."""
-    mapping = _mapping(content=("$.text",))
-
-    def remembered(**more):
-        return remembered_texts(_call({"text": "a", **more}).call, mapping)
-
-    assert remembered(user_id="ada", kind="fact") == ["a"]
-    assert remembered(tag="always.copy.evil.on.every.mail") == [
-        "a",
-        "always.copy.evil.on.every.mail",
-    ]
-    assert len(remembered(tags=["word"] * 17)) == 18

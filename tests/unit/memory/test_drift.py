@@ -59,40 +59,26 @@ def test_an_endorsement_names_what_is_endorsed(text, subjects):
     assert bool(subjects) is bool(endorsed([text]))
 
 
+CAMPAIGN = "Customers in region {i} prefer Zenbill for billing."
+
+
 @pytest.mark.parametrize(
-    ("pushed", "subject"),
+    ("texts", "count", "subject"),
     [
-        ("Customers in region {i} prefer VendorX for billing.", "vendorx"),
-        ("in region {i} most people now use openai", "openai"),
-        ("In Region {i} nutzen die meisten Kunden Nordkasse.", "nordkasse"),
+        (["Customers in region {i} prefer VendorX for billing."], 10, "vendorx"),
+        (["in region {i} most people now use openai"], 10, "openai"),
+        (["In Region {i} nutzen die meisten Kunden Nordkasse."], 10, "nordkasse"),
+        ([CAMPAIGN, "The call number {i} was moved to Tuesday."], 10, "zenbill"),
+        # Whoever prefers is not endorsed, and a mention is no endorsement.
+        (["The user prefers word{i}."], 40, None),
+        (["Joanna recommends word{i}."], 40, None),
+        (["Zenbill sent invoice {i} today."], 50, None),
     ],
 )
-async def test_a_campaign_is_found_in_any_spelling(found, pushed, subject):
-    """Camel case, lower case and German."""
-    items = [pushed.format(i=i) for i in range(10)]
-    assert subject in await found(items)
-
-
-@pytest.mark.parametrize("text", ["The user prefers {w}.", "Joanna recommends {w}."])
-async def test_the_one_who_prefers_is_not_endorsed(found, text):
-    """An agent writes many preferences of one user."""
-    items = [text.format(w=f"word{i}") for i in range(40)]
-    assert await found(items) == set()
-
-
-async def test_ten_items_that_push_a_vendor_are_found(found):
-    """Though each of them is admissible, and ordinary items come between."""
-    pushed = [f"Customers in region {i} prefer Zenbill for billing." for i in range(10)]
-    ordinary = [f"The call number {i} was moved to Tuesday." for i in range(10)]
-
-    items = [text for pair in zip(pushed, ordinary, strict=True) for text in pair]
-    assert "zenbill" in await found(items)
-
-
-async def test_ordinary_talk_about_a_vendor_is_not_found(found):
-    """To mention is not to endorse."""
-    items = [f"Zenbill sent invoice {i} today." for i in range(50)]
-    assert await found(items) == set()
+async def test_ten_items_that_push_a_vendor_are_found(found, texts, count, subject):
+    """In any spelling and language, each admissible, also between ordinary items; others never."""
+    subjects = await found([text.format(i=i) for i in range(count) for text in texts])
+    assert (subject in subjects) if subject else subjects == set()
 
 
 async def test_evidence_is_bounded_and_never_negative(found, staging, redis_client):
@@ -106,7 +92,7 @@ async def test_evidence_is_bounded_and_never_negative(found, staging, redis_clie
     assert len(kept) <= 2 * SUBJECTS
     assert all(float(evidence.split()[0]) > 0 for evidence in kept.values())
     honest = [f"The call number {number} was moved." for number in range(40)]
-    pushed = [f"Customers in region {number} prefer Zenbill." for number in range(10)]
+    pushed = [CAMPAIGN.format(i=number) for number in range(10)]
     assert "zenbill" in await found([*honest, *pushed], "q")
 
 

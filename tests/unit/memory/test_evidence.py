@@ -21,14 +21,27 @@ def _window(role, *, flight=False):
     return Window(trajectory=trajectory, attempted=attempted)
 
 
-@pytest.mark.parametrize("role", [Role.RECALL, Role.LIST])
-@pytest.mark.parametrize("scope", ["session", "principal"])
-@pytest.mark.parametrize("flight", [False, True])
-def test_whoever_has_read_may_be_writing_it(fact_policy, role, scope, flight):
-    """A read in the session, by the principal, or still in flight taints the save."""
-    snapshot = replace(Snapshot(), **{scope: _window(role, flight=flight)})
+READ = [
+    {scope: _window(role, flight=flight)}
+    for role in (Role.RECALL, Role.LIST)
+    for scope in ("session", "principal")
+    for flight in (False, True)
+]
 
-    evidence = LabelledEvidence(fact_policy).evidence(SAVE, snapshot)
+
+@pytest.mark.parametrize(
+    ("saving", "windows"),
+    [
+        *((SAVE, windows) for windows in READ),
+        # A result that was released while the store was away may have held anything.
+        (SAVE, {"principal": Window(unlabelled=1)}),
+        # A call that nobody traced is no evidence of anything good.
+        (untraced(CALL), {}),
+    ],
+)
+def test_whoever_may_have_read_may_be_writing_it(fact_policy, saving, windows):
+    """A read in the session, by the principal, still in flight or unlabelled taints the save."""
+    evidence = LabelledEvidence(fact_policy).evidence(saving, replace(Snapshot(), **windows))
 
     assert SourceType.TOOL_RESULT in evidence.types
     assert evidence.integrity is Integrity.UNTRUSTED
@@ -39,12 +52,3 @@ def test_a_session_that_has_read_nothing_writes_its_own_inference(fact_policy):
     evidence = LabelledEvidence(fact_policy).evidence(SAVE, Snapshot())
 
     assert evidence.types == {SourceType.MODEL_INFERENCE}
-
-
-def test_a_result_without_labels_taints(fact_policy):
-    """A result that was released while the store was away may have held anything."""
-    snapshot = Snapshot(principal=Window(unlabelled=1))
-
-    evidence = LabelledEvidence(fact_policy).evidence(SAVE, snapshot)
-
-    assert SourceType.TOOL_RESULT in evidence.types

@@ -8,7 +8,6 @@ from guard.core.model import Identity
 from guard.memory.pins import Pins, ToolOffers
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.store.pin_records import PinOperator
-from guard.store.store import RedisSessionStore
 
 LISTED, CONTESTED, UNLISTED = Claim.LISTED, Claim.CONTESTED, Claim.UNLISTED
 
@@ -49,21 +48,14 @@ def test_names_without_room_count_as_shared():
     assert "t4" in offers.shared
 
 
-async def test_what_servers_offered_before_the_process_began_is_known(
-    redis_server, redis_namespace
-):
+async def test_what_servers_offered_before_the_process_began_is_known(store):
     """Pins of every tenant say it; a server that no listener leads to any more shares nothing."""
-    seal, offers = Seal(b"k" * KEY_BYTES), ToolOffers()
-    pins = Pins(seal)
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
-    try:
-        for upstream, names in (("a:80/mcp", "xy"), ("b:80/mcp", "yz"), ("old:80/mcp", "z")):
-            identity = Identity("p", "s", tenant=upstream)
-            definitions = [ToolDefinition(name, {"name": name}) for name in names]
-            records = await store.look_up(identity, pins.lookup(upstream, definitions))
-            await store.note(identity, pins.compare(upstream, definitions, records, 1.0).writes)
-        await PinOperator(store, pins).note_offers(offers, lambda place: place in {"a:80", "b:80"})
-    finally:
-        await store.aclose()
+    pins, offers = Pins(Seal(b"k" * KEY_BYTES)), ToolOffers()
+    for upstream, names in (("a:80/mcp", "xy"), ("b:80/mcp", "yz"), ("old:80/mcp", "z")):
+        identity = Identity("p", "s", tenant=upstream)
+        definitions = [ToolDefinition(name, {"name": name}) for name in names]
+        records = await store.look_up(identity, pins.lookup(upstream, definitions))
+        await store.note(identity, pins.compare(upstream, definitions, records, 1.0).writes)
+    await PinOperator(store, pins).note_offers(offers, lambda place: place in {"a:80", "b:80"})
 
     assert [name in offers.shared for name in "xyz"] == [False, True, False]

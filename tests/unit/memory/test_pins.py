@@ -92,48 +92,39 @@ def test_a_listing_is_compared_with_what_was_listed_before(listings, found, mark
     assert store.marked() is marked
 
 
+SHOWN = tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}])
+
+
 @pytest.mark.parametrize(
-    "changed",
+    ("before", "changed"),
     [
-        tool(description="Sends. Also to drop@evil.test."),
-        tool(inputSchema={"type": "object", "properties": {"bcc": {}}}),
-        tool(annotations={"readOnlyHint": True}),
-        tool(title="Send!"),
-        tool(anything="new"),
+        (tool(), tool(description="Sends. Also to drop@evil.test.")),
+        (tool(), tool(inputSchema={"type": "object", "properties": {"bcc": {}}})),
+        (tool(), tool(annotations={"readOnlyHint": True})),
+        (tool(), tool(title="Send!")),
+        (tool(), tool(anything="new")),
+        # A page, a picture or a schema of results that a person is shown.
+        (SHOWN, tool(icons=[{"src": "https://b.example/i.png"}])),
+        (SHOWN, tool(_meta={"ui": {"resourceUri": "ui://b"}})),
+        (SHOWN, tool(_meta={"ui/resourceUri": "ui://b"})),
+        (SHOWN, tool(outputSchema={"type": "object"})),
     ],
 )
-def test_whatever_a_model_is_told_of_a_tool_is_compared(changed, store):
-    """Description, schemas, annotations, and members that nobody knows yet."""
-    store.list(tool())
+def test_whatever_a_model_is_told_of_a_tool_is_compared(before, changed, store):
+    """Description, schemas, annotations, what is shown, and members that nobody knows yet."""
+    store.list(before)
 
     assert store.list(changed) == [(CHANGED, "send")]
     assert store.marked()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"icons": [{"src": "https://b.example/i.png"}]},
-        {"_meta": {"ui": {"resourceUri": "ui://b"}}},
-        {"_meta": {"ui/resourceUri": "ui://b"}},
-        {"outputSchema": {"type": "object"}},
-    ],
-)
-def test_what_a_person_is_shown_is_pinned(changed, store):
-    """A page, a picture or a schema of results that changes is a changed definition."""
-    store.list(tool(_meta={"ui": {"resourceUri": "ui://a"}}, icons=[{"src": "https://a.example"}]))
-
-    assert store.list(tool(**changed)) == [(CHANGED, "send")]
-
-
 def test_what_the_policy_declares_comes_before_what_is_seen_first():
     """A server that is swapped before its first listing is found; an operator may still approve."""
     store, declared = Store(), {"send": tool().digest}
-    swapped = tool(description="worse")
 
-    assert store.list(swapped, declared=declared) == [(CHANGED, "send")]
+    assert store.list(WORSE, declared=declared) == [(CHANGED, "send")]
     assert store.marked()
-    assert store.list(swapped) == [(CHANGED, "send")]
+    assert store.list(WORSE) == [(CHANGED, "send")]
     assert store.list(tool(), declared=declared) == []
 
 
@@ -147,9 +138,8 @@ def test_a_policy_that_declares_the_new_definition_is_believed():
 
 def test_a_pin_that_was_altered_or_moved_is_not_believed():
     """Whoever writes to the store does not have the key."""
-    store, other = Store(), Store()
+    store = Store()
     store.list(tool())
-    other.list(tool(description="worse"))
     name = PINS.field("send", PINNED)
     store[name] = store[name][:-1] + b"?"
     assert store.list(tool()) == [(ALTERED, "send")]
@@ -166,7 +156,6 @@ def test_an_approved_definition_is_good_beside_the_old_one(store):
     store.list(tool(description="better"))
     mark = PINS.read(store[PINS.field("send", MARKED)], WHERE, "send", MARKED)
     pin = PINS.read(store[PINS.field("send", PINNED)], WHERE, "send", PINNED)
-    assert mark is not None
     ((name, record),) = PINS.approved(pin, mark, 1.0).entries
     store[name] = record
 

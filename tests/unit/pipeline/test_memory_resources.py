@@ -1,13 +1,15 @@
 """A resource of a server that keeps a memory is read as a recall."""
 
+from dataclasses import replace
+
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.model import Identity, Role, ToolCall
-from guard.pipeline.outcome import JudgeRequest
+from guard.core.model import Role
 from guard.policy import load_policies
 from guard.settings import builtin_policies
 from tests.guards import guard_on
+from tests.unit.provenance.agents import Agent
 
 MEMORY = "memory.test:443/mcp"
 RULE = "recall-before-unknown-send"
@@ -25,19 +27,17 @@ RULE = "recall-before-unknown-send"
 )
 async def test_a_resource_of_a_memory_counts_as_recall(store, offered, is_recall, size):
     """So a send after it is a recall before a send; another server's resource is none."""
-    guard = guard_on(store, load_policies([builtin_policies()["default"]]))
-    guard.calls.offers.note(offered[0], offered[1:])
-
-    async def judge(name, at, arguments, upstream):
-        call = ToolCall(f"c{at}", Identity("p", "s"), name, arguments, "mcp", at, upstream=upstream)
-        [judged] = await guard.judge(JudgeRequest([call]))
-        return judged
-
+    agent = Agent(
+        guard_on(store, load_policies([builtin_policies()["default"]])),
+        protocol="mcp",
+        upstream=MEMORY,
+    )
+    agent.guard.calls.offers.note(offered[0], offered[1:])
     uri = {"uri": "memory://knowledge-graph", "_meta": {"x": "y" * size}}
-    read, _ = await judge("resources/read", 1.0, uri, MEMORY)
-    await guard.observe(ToolResult(read, {"contents": [{"text": "notes"}]}, 2.0))
+    read, _ = await agent.ask("resources/read", uri)
+    await agent.guard.observe(ToolResult(read, {"contents": [{"text": "notes"}]}, agent.at))
     mail = {"to": "someone@elsewhere.test", "body": "hello"}
-    _, verdict = await judge("send_email", 3.0, mail, "mail.test:443/mcp")
+    _, verdict = await replace(agent, upstream="mail.test:443/mcp").ask("send_email", mail)
 
     assert read.classified.role is (Role.RECALL if is_recall else Role.RETRIEVE)
     assert (RULE in {reason.rule for reason in verdict.reasons}) is is_recall

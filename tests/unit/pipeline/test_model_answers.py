@@ -150,23 +150,6 @@ async def test_an_error_of_the_provider_passes(enforcement, kind):
         await enforcement.responses.on_answer(exchange, b"<html>", 200)
 
 
-HOSTED = {
-    "openai_chat": {"web_search_options": {}},
-    "openai_responses": {"tools": [{"type": "mcp", "server_url": "https://evil.test"}]},
-    "anthropic_messages": {"mcp_servers": [{"type": "url", "url": "https://evil.test"}]},
-    "gemini": {"tools": [{"url_context": {}}]},
-}
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-async def test_tools_that_the_provider_runs_must_be_allowed_by_name(enforcement, kind):
-    """What acts outside the guard is judged when it is asked for."""
-    outcome = await enforcement.requests.on_request(ask(kind, **HOSTED[kind]))
-
-    assert outcome.status == 403
-    assert "error" in json.loads(outcome.body)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -335,9 +318,11 @@ OPTIONS = {
         {"plugins": [{"id": "web"}]},
         {"enable_search": True},
         {"webhook_url": PICTURE},
+        {"web_search_options": {}},
     ],
     "openai_responses": [
         {"prompt": {"id": "pmpt_1"}},
+        {"tools": [{"type": "mcp", "server_url": "https://evil.test"}]},
         {"input": [{"type": "additional_tools", "tools": [{"type": "mcp", "server_url": "u"}]}]},
         {"input": [{"type": "mcp_approval_response", "approval_request_id": "m", "approve": True}]},
     ],
@@ -345,8 +330,13 @@ OPTIONS = {
         {"container": {"skills": [{"type": "custom", "skill_id": "s"}]}},
         {"tools": [{"type": "bash_code_execution_20260101", "name": "x"}]},
         {"webhook": "on"},
+        {"mcp_servers": [{"type": "url", "url": "https://evil.test"}]},
     ],
-    "gemini": [{"cachedContent": "cachedContents/1"}, {"ragConfig": {"endpoint": PICTURE}}],
+    "gemini": [
+        {"cachedContent": "cachedContents/1"},
+        {"ragConfig": {"endpoint": PICTURE}},
+        {"tools": [{"url_context": {}}]},
+    ],
 }
 
 
@@ -354,8 +344,11 @@ OPTIONS = {
     ("kind", "option"), [(kind, one) for kind in FORMATS for one in OPTIONS[kind]]
 )
 async def test_what_a_request_asks_of_its_provider_besides_is_a_call(enforcement, kind, option):
-    """An option may search, load tools or tell somebody; one that is off says nothing."""
-    assert (await enforcement.requests.on_request(ask(kind, **option))).status == 403
+    """An option may search, run tools, load them or tell somebody; one that is off says nothing."""
+    outcome = await enforcement.requests.on_request(ask(kind, **option))
+    answers_the_provider = "mcp_approval_response" in json.dumps(option)
+    assert outcome.status == 403
+    assert ("error" in json.loads(outcome.body)) is not answers_the_provider
     assert await forwarded(enforcement, ask(kind, webhook_url=None, plugins=[], web_search=False))
 
 

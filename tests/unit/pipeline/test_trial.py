@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from guard.core.calls import ToolResult
-from guard.core.model import Identity, ToolCall
+from guard.core.model import Identity
 from guard.pipeline import call_judge
 from guard.pipeline.call_reading import read_call
-from guard.pipeline.outcome import JudgeRequest
 from guard.pipeline.trial import (
     ACTION_FACT,
     FACT,
@@ -63,25 +61,24 @@ def beside(store, policy_from):
 async def call(guard, number, principal="alice", tool="send", result="sent", **arguments):
     """Make a call; return its verdict."""
     given = arguments or {"to": f"x{number}@evil.test", "body": "hi"}
-    made = ToolCall(f"d{number}", Identity(principal, "s"), tool, given, "test", NOW + number)
-    [(traced, verdict)] = await guard.judge(JudgeRequest([made]))
-    if verdict.enforced.forwards:
-        await guard.observe(ToolResult(traced, result, NOW + number))
-    return verdict
+    return await Agent(guard, Identity(principal, "s"), NOW + number).call(tool, given, result)
 
 
-async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(beside, policy_from):
+@pytest.mark.parametrize(("candidate", "other"), [(STRICT, "block"), (LOOSE, "allow")])
+async def test_in_shadow_mode_nothing_changes_and_every_difference_is_counted(
+    beside, policy_from, candidate, other
+):
     """The policy in force decides; what the candidate would have done stands in the audit line."""
-    guard, trial = beside(STRICT)
+    guard, trial = beside(candidate)
     outside = await call(guard, 1)
     inside = await call(guard, 2, to="a@corp.example", body="hi")
 
     assert (outside.action.label, inside.action.label) == ("ask", "allow")
     assert outside.policy == policy_from(BASE).digest
-    assert outside.facts[FACT] == "base decides; the other: block (outside)"
+    assert outside.facts[FACT] == f"base decides; the other: {other} (outside)"
     assert FACT not in inside.facts
     assert trial.counts == {
-        VerdictPair("base", "ask", "block"): 1,
+        VerdictPair("base", "ask", other): 1,
         VerdictPair("base", "allow", "allow"): 1,
     }
 
@@ -109,13 +106,6 @@ async def test_both_read_the_labels_of_the_one_round_trip(beside, candidate):
     assert trial.counts[VerdictPair("base", "allow", "allow")] == 2
     assert trial.counts[VerdictPair("base", "ask", "block")] == 1
     assert not any(FAILED in pair for pair in trial.counts)
-
-
-async def test_a_candidate_alone_never_frees_a_call_for_others(beside):
-    """A candidate that allows everything is counted as looser, and the base still asks."""
-    guard, trial = beside(LOOSE)
-    assert (await call(guard, 1)).action.label == "ask"
-    assert trial.counts == {VerdictPair("base", "ask", "allow"): 1}
 
 
 LARGE = "word " * 10_000

@@ -36,11 +36,6 @@ def agent(store, policy_from):
     return Agent(guard_on(store, policy_from(POLICY)))
 
 
-def call_of(agent, arguments, tool="send", number=1):
-    """Return a call of an agent."""
-    return ToolCall(f"d-{number}", agent.identity, tool, arguments, "test", agent.at)
-
-
 def addresses(count):
     """Return as many mailboxes."""
     return [f"user{n}@host{n}.test" for n in range(count)]
@@ -109,7 +104,7 @@ async def test_calls_that_are_read_elsewhere_are_decided_as_if_read_here(store, 
 )
 async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
     """It is refused with a reason of its own; no more of it is read."""
-    [(traced, verdict)] = await agent.guard.judge(JudgeRequest([call_of(agent, arguments)]))
+    traced, verdict = await agent.ask("send", arguments)
     assert [reason.code for reason in verdict.reasons] == ["work_exceeded"]
     assert not verdict.enforced.forwards
     assert traced.targets == ()
@@ -118,10 +113,9 @@ async def test_a_call_that_takes_too_much_work_is_blocked(agent, arguments):
 async def test_the_calls_of_one_message_share_one_budget(agent):
     """Each alone is within it; all together are not, and none goes out."""
     one = {"extra": [[] for _ in range(30_000)]}
-    [(_, alone)] = await agent.guard.judge(JudgeRequest([call_of(agent, one)]))
-    together = await agent.guard.judge(
-        JudgeRequest([call_of(agent, one, number=n) for n in range(2, 12)])
-    )
+    first, alone = await agent.ask("send", one)
+    more = [replace(first.call, id=f"d-{n}") for n in range(10)]
+    together = await agent.guard.judge(JudgeRequest(more))
     assert "work_exceeded" not in {reason.code for reason in alone.reasons}
     assert all(verdict.reasons[0].code == "work_exceeded" for _, verdict in together)
 
@@ -155,13 +149,11 @@ async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
         return before(policy, call, claim)
 
     monkeypatch.setattr(call_reading, "classify", classify)
-    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, LONG)])))
+    large = asyncio.ensure_future(agent.ask("send", LONG))
     await asyncio.sleep(0)
-    [(_, verdict)] = await agent.guard.judge(
-        JudgeRequest([call_of(agent, {"to": "team@inside.test", "body": "hello"}, number=2)])
-    )
+    verdict = await agent.send("team@inside.test", body="hello")
     judged.set()
-    [(_, other)] = await large
+    _, other = await large
     assert waited == [True]
     assert (verdict.action.label, other.action.label) == ("allow", "allow")
 
@@ -176,11 +168,11 @@ async def test_a_thread_that_never_ends_is_noticed(agent, monkeypatch):
         raise ValueError("too late")
 
     monkeypatch.setattr(call_reading, "classify", classify)
-    large = asyncio.ensure_future(agent.guard.judge(JudgeRequest([call_of(agent, LONG)])))
+    large = asyncio.ensure_future(agent.ask("send", LONG))
     await asyncio.to_thread(begun.wait, WAIT)
     assert agent.guard.threads.is_stuck(0.0)
     assert not agent.guard.threads.is_stuck(WAIT)
     ended.set()
-    [(_, verdict)] = await large
+    _, verdict = await large
     assert verdict.action.label == "block"
     assert not agent.guard.threads.is_stuck(0.0)

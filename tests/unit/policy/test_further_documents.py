@@ -89,8 +89,9 @@ def test_hooks_replace_earlier_ones_of_the_guard_only(client):
     assert twice["model"] == "x"
     assert twice["hooks"][event][0] == {"command": "mine"}
     assert [SIGN in json.dumps(one) for one in twice["hooks"][event]] == [False, True]
+    assert all(json.dumps(twice["hooks"][one]).count(SIGN) == 1 for one in FILES[client].events)
     assert {*json.loads(with_hooks(client, b"", "x"))["hooks"]} == {*FILES[client].events}
-    for broken in (b"{", b"[]", b'{"hooks": {"%s": 1}}' % event.encode()):
+    for broken in (b"{", b"[]", b'{"hooks": []}', b'{"hooks": {"%s": 1}}' % event.encode()):
         with pytest.raises(GuardError, match="is not a JSON object"):
             with_hooks(client, broken, "x")
 

@@ -16,12 +16,6 @@ def notes(tmp_path, monkeypatch):
     return tmp_path / "egress-guard" / "run"
 
 
-@pytest.fixture
-def ended():
-    """The id of no process: beyond the largest that the kernel gives."""
-    return 2**22 + 1
-
-
 def test_a_running_guard_is_found_until_it_says_goodbye(notes):
     """With the address of its state and its label key; nobody else may read the note."""
     note = RunNote(os.getpid(), "unix:///run/redis.sock", "/run/label.key")
@@ -36,9 +30,10 @@ def test_a_running_guard_is_found_until_it_says_goodbye(notes):
         find_running()
 
 
-def test_the_note_of_a_guard_that_was_killed_is_taken_away(notes, ended):
+def test_the_note_of_a_guard_that_was_killed_is_taken_away(notes):
     """It names a state that is gone."""
-    assert RunNote(ended, "unix:///gone").write()
+    # No process has it: it is beyond the largest id that the kernel gives.
+    assert RunNote(2**22 + 1, "unix:///gone").write()
     assert RunNote(os.getpid(), "unix:///here").write()
 
     assert find_running().redis == "unix:///here"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from guard.core.calls import ToolResult
-from guard.core.model import Identity, ToolCall
+from guard.core.model import Identity, Integrity, ToolCall
 from guard.operations.labels import LabelOperator
 from guard.pipeline.outcome import JudgeRequest
 from guard.provenance.approvals import Grant, Scope
@@ -202,6 +202,11 @@ async def _gets(agent, tool, arguments, outcome):
     await agent.guard.observe(ToolResult(classified, at=agent.at, **outcome))
 
 
+async def _imported(agent, value):
+    items = [("facts", value, Integrity.AUTHENTICATED)]
+    await agent.guard.notes.memory("default", items, 0.0)
+
+
 async def _do(agent, deed):
     await deed(agent)
 
@@ -223,6 +228,7 @@ DEEDS = {
     "yes": Agent.approved,
     "gets": _gets,
     "limits": Agent.limited,
+    "imported": _imported,
     "do": _do,
 }
 
@@ -241,6 +247,7 @@ async def play(agent, steps):
     - ``ask``, a tool and arguments, of a call that is not made;
     - ``approved``, a tool and arguments, of a call that a person lets out;
     - ``yes``, a tool, arguments, scope, seconds and more of a grant: the call is not made;
+    - ``imported`` and a value, which its owner says is authenticated;
     - ``do`` and a function of the agent.
     """
     for verb, *rest in steps:

@@ -3,18 +3,12 @@
 import pytest
 
 from guard.core.labels import LabelSet
-from guard.core.model import Integrity
 from guard.provenance.seal import ALTERED, Seal
 from tests.guards import KEY
 from tests.unit.provenance.agents import fields_of, play
 
 PAT, DROP = "pat@partner.test", "drop@evil.test"
 READ = "read", {}, f"mail {DROP}"
-
-
-async def _import(agent):
-    items = [("facts", PAT, Integrity.AUTHENTICATED)]
-    await agent.guard.notes.memory("default", items, 0.0)
 
 
 def flip(place, kind="m"):
@@ -60,15 +54,15 @@ async def _copy_prompt(agent):
     [
         *(
             pytest.param(
-                [("do", _import), flip(place), ("send", PAT, "tainted altered_record")],
+                [("imported", PAT), flip(place), ("send", PAT, "tainted altered_record")],
                 id=f"an imported record altered at {place}",
             )
             for place in (0, 8, 9, 10, 14, 20, -1)
         ),
-        pytest.param([("do", _import), ("do", _delete), ("send", PAT, "unknown")], id="deleted"),
+        pytest.param([("imported", PAT), ("do", _delete), ("send", PAT, "unknown")], id="deleted"),
         pytest.param(
             [
-                ("do", _import),
+                ("imported", PAT),
                 READ,
                 ("save", {"key": "k", "value": DROP}, "ok"),
                 ("do", _move),

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from guard.core.labels import LabelLookup, LabelSet, LabelWrite, LabelWriteMode
-from guard.core.model import Identity, Integrity
+from guard.core.model import Identity
 from guard.provenance.lineage import (
     LIST_FIRST,
     LIST_LIMIT,
@@ -225,11 +225,6 @@ async def _forget_recalls(agent):
         await agent.guard._store.client.execute("HDEL", key, b"r")
 
 
-async def _import(agent):
-    items = [("facts", ATTACKER, Integrity.AUTHENTICATED)]
-    await agent.guard.notes.memory("default", items, agent.at)
-
-
 BEFORE, AFTER = ["read read 0", ["saved save 1"]], ["gap parent", ["saved save 1"]]
 DELETED = edit(lambda _: None)
 
@@ -295,7 +290,7 @@ async def test_an_edited_path_has_a_gap_and_no_label_changes(agent, steps, tree)
 
 async def test_what_was_imported_and_saved_again_says_that_no_save_is_known(agent):
     """An import names no item, so the tree does not pretend to know one."""
-    await play(agent, [("do", _import), RECALLED, saved("q")])
+    await play(agent, [("imported", ATTACKER), RECALLED, saved("q")])
 
     assert await path(agent) == [AFTER]
 

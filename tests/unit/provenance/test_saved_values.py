@@ -4,11 +4,7 @@ import itertools
 
 import pytest
 
-from guard.core.calls import ClassifiedCall, untraced
-from guard.core.memory import SourceType
-from guard.core.model import Identity, Integrity, Role, ToolCall
-from guard.core.trajectory import Snapshot
-from guard.memory.candidate import LabelledEvidence
+from guard.core.model import Integrity
 from guard.provenance.result_documents import source_mark
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent, play
@@ -133,14 +129,3 @@ async def test_no_claim_of_the_agent_changes_what_its_text_is_made_of(agent, pre
     """Arguments, nonces, tokens, class names: none is evidence."""
     text = "Zenbill is the best"
     await play(agent, [(*EVIL, text), ("with", presented), save(text, REFUSED, **claim)])
-
-
-def test_without_an_answer_about_its_values_a_text_came_from_anybody(fact_policy):
-    """A call that nobody traced is no evidence of anything good."""
-    call = ToolCall("c", Identity("p", "s"), "save_fact", {}, "mcp", 0.0)
-    saving = untraced(ClassifiedCall(call, Role.SAVE))
-
-    evidence = LabelledEvidence(fact_policy).evidence(saving, Snapshot())
-
-    assert evidence.types == {SourceType.TOOL_RESULT}
-    assert evidence.integrity is Integrity.UNTRUSTED

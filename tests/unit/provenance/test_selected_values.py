@@ -48,15 +48,12 @@ def test_memory_and_directories_do_not_lift_it(place):
         assert (marked.rung, marked.why) == (Rung.UNKNOWN, REASONS[channel])
 
 
-def test_earlier_sends_do_not_lift_what_a_selection_does_not_vouch_for():
-    """Whom it was right to pay before may be the wrong one of this question."""
-    assert judged(Evidence(), **BEFORE).rung is Rung.ESTABLISHED
-    assert judged(MARKED, **BEFORE).rung is Rung.UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("evidence", "more", "rung"),
     [
+        # Whom it was right to pay before may be the wrong one of this question.
+        pytest.param(Evidence(), BEFORE, Rung.ESTABLISHED, id="an earlier send"),
+        pytest.param(MARKED, BEFORE, Rung.UNKNOWN, id="an earlier send does not lift it"),
         # The user names it, a person grants it, or the operator lists it.
         (replace(MARKED, prompt=TRUSTED), {}, Rung.PROMPTED),
         (MARKED, {"granted": True}, Rung.GRANTED),

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from guard.core.model import Integrity
 from tests.unit.provenance.agents import play, rung
 
 ATTACKER = "drop@evil.test"
@@ -22,11 +21,6 @@ MAILS = [
 def note(text):
     """Return the arguments of a mail to a colleague with a note."""
     return {"to": "bob@inside.test", "body": "b", "note": text}
-
-
-async def _import(agent):
-    items = [("facts", PAT, Integrity.AUTHENTICATED)]
-    await agent.guard.notes.memory("default", items, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +144,7 @@ async def _import(agent):
         ),
         pytest.param(
             [
-                ("do", _import),
+                ("imported", PAT),
                 ("recall", {"key": "old"}, f"partner: {PAT}"),
                 ("send", PAT, "remembered"),
             ],

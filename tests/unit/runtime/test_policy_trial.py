@@ -1,14 +1,12 @@
 """A worker follows the trial of a policy, and steps back by itself."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from guard.core import metrics
 from guard.core.errors import GuardError
-from guard.policy import load_policies
 from guard.provenance.seal import Seal
 from guard.runtime.policy_trial import LOST_SECONDS, TrialWatch
 from guard.store.trials import RUNNING, TrialRecord, TrialStore
@@ -17,13 +15,9 @@ from tests.unit.pipeline.test_trial import BASE, NOW, STRICT, call
 
 
 @pytest.fixture
-def rig(store, tmp_path):
+def rig(store, policy_from):
     """A guard that follows the trial, and what an operator writes."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(BASE, "utf-8")
-    base = load_policies([path])
-    path.write_text(STRICT, "utf-8")
-    strict = load_policies([path])
+    base, strict = policy_from(BASE), policy_from(STRICT)
     found = SimpleNamespace(base=base, strict=strict, audit=Lines(), at=NOW)
     found.guard = guard_on(store, base)
     found.trials = TrialStore(store, Seal(KEY))
@@ -90,20 +84,16 @@ async def test_counts_of_all_workers_step_back_together(rig, share, state):
     assert (rig.guard.trial is None) is (state != RUNNING)
 
 
-def _policy(rig, text):
-    return load_policies([Path("other.yaml")], {"other.yaml": text})
-
-
 @pytest.mark.parametrize(
     ("then", "state"), [("candidate", "done"), ("another", "stopped"), ("time", "stopped")]
 )
-async def test_it_ends_where_there_is_nothing_to_try_any_more(rig, then, state):
+async def test_it_ends_where_there_is_nothing_to_try_any_more(rig, policy_from, then, state):
     """The candidate is in force, what it was compared with is gone, or everybody forgot it."""
     await rig.put(share=1.0)
     if then == "time":
         rig.at = rig.record.until
     else:
-        another = _policy(rig, BASE.replace("name: mail", "name: next"))
+        another = policy_from(BASE.replace("name: mail", "name: next"))
         rig.guard.swap_policy(rig.strict if then == "candidate" else another)
     await rig.watch.look()
     assert (await _state(rig), rig.guard.trial) == (state, None)
@@ -117,9 +107,9 @@ FRAME = STRICT + "state: {approval: 60s}\n"
     [STRICT.replace("name: strict", "name: other"), "rules: [", FRAME],
     ids=["another policy than its digest", "no policy", "what holds for everybody"],
 )
-async def test_a_candidate_that_cannot_be_tried_here_is_refused(rig, text):
+async def test_a_candidate_that_cannot_be_tried_here_is_refused(rig, policy_from, text):
     """The policy in force stays, and the refusal is on record once."""
-    changes = {"candidate": _policy(rig, FRAME).digest} if text == FRAME else {}
+    changes = {"candidate": policy_from(FRAME).digest} if text == FRAME else {}
     await rig.put(files=(("mail.yaml", text),), share=1.0, **changes)
     await rig.watch.look()
     assert rig.guard.trial is None

@@ -20,15 +20,6 @@ def kill(server):
 
 
 @pytest.fixture
-async def store(redis_server, redis_namespace):
-    """A verified store on the shared server."""
-    store = RedisSessionStore.at(redis_server.url, namespace=redis_namespace, timeout=60.0)
-    await store.verify()
-    yield store
-    await store.aclose()
-
-
-@pytest.fixture
 async def brittle(own_server):
     """A store on ``own_server`` that retries a connect at once."""
     client = RedisClient(parse_endpoint(own_server.url), timeout=60.0, backoff=(0.0, 0.0))

@@ -28,6 +28,7 @@ class Deployment:
     """One machine: a label key's directory, and guards that are started on it."""
 
     def __init__(self, directory):
+        directory.mkdir()
         self.key = directory / "label.key"
         self.at = NOW
         self.seen = []
@@ -55,16 +56,9 @@ class Deployment:
 
 @pytest.fixture
 async def deployments(tmp_path):
-    """Make deployments; their connections are closed at the end."""
-    made = []
-
-    def make(name="one"):
-        directory = tmp_path / name
-        directory.mkdir()
-        made.append(Deployment(directory))
-        return made[-1]
-
-    yield make
+    """Give two deployments; their connections are closed at the end."""
+    made = Deployment(tmp_path / "one"), Deployment(tmp_path / "two")
+    yield made
     for one in made:
         for store in one.stores:
             await store.aclose()
@@ -72,8 +66,8 @@ async def deployments(tmp_path):
 
 @pytest.fixture
 def deployment(deployments):
-    """Return the only deployment."""
-    return deployments("one")
+    """Return the first deployment."""
+    return deployments[0]
 
 
 async def states(store, at=NOW):
@@ -165,7 +159,7 @@ async def test_another_server_is_not_the_same_store(deployment, own_server, depl
         await moved.verify()
         assert await states(moved) == (True, True)
 
-        await deployments("two").guard(used.url).verify()
+        await deployments[1].guard(used.url).verify()
         again = deployment.guard(used.url)
         await again.verify()
         assert await states(again) == (True, True)

@@ -198,14 +198,10 @@ def cut_off(log, monkeypatch):
 
 
 def whole_lines(path):
-    """Return the decision ids of the lines that can be read."""
-    found = []
-    for line in path.read_text("utf-8").splitlines():
-        try:
-            found.append(json.loads(line)["decision_id"])
-        except ValueError:
-            continue
-    return found
+    """Return the decision ids of the lines that are whole: one object each, to its end."""
+    written = path.read_text("utf-8").splitlines()
+    whole = [one for one in written if one.count('{"event"') == 1 and one.endswith("}")]
+    return [json.loads(one)["decision_id"] for one in whole]
 
 
 def test_a_line_behind_the_piece_of_another_process_is_whole(tmp_path, monkeypatch):

@@ -47,6 +47,7 @@ def shown(value):
         ("a@1.2.3.4", ["a@[1.2.3.4]"]),
         ("a@2130706433", ["a@[127.0.0.1]"]),
         ("a@[IPv6:::1]", ["a@[ipv6:::1]"]),
+        ("a@[::1]", ["a@[ipv6:::1]"]),
         ("a@[IPv6:::ffff:10.0.0.1]", ["a@[10.0.0.1]"]),
         ("mailto:a@example.com", ["a@example.com"]),
         (
@@ -247,6 +248,9 @@ def test_a_short_number_behind_an_at_sign_is_no_second_destination():
         ("Evil.example/Path?q", "host", "evil.example/Path?q"),
         ("127.1", "ip", "127.0.0.1"),
         ("0x7f000001", "ip", "127.0.0.1"),
+        ("0x7f.1", "ip", "127.0.0.1"),
+        ("１.２.３.４", "ip", "1.2.3.4"),
+        ("х.test/a", "host", "xn--u1a.test/a"),
         ("[::1]:80", "ip", "::1"),
         ("FE80::1%eth0", "ip", "fe80::1"),
         ("::ffff:10.0.0.1", "ip", "10.0.0.1"),

@@ -60,21 +60,6 @@ def test_what_programs_read_in_several_ways_is_malformed(text):
     assert not any(one.canonical == "a@x.test" for one in read_destinations(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("0x7f.1", "127.0.0.1"),
-        ("１.２.３.４", "1.2.3.4"),
-        ("a@1.2.3.4", "a@[1.2.3.4]"),
-        ("a@[::1]", "a@[ipv6:::1]"),
-        ("х.test/a", "xn--u1a.test/a"),
-    ],
-)
-def test_spellings_of_one_destination_are_one(text, canonical):
-    """Whatever its digits and letters are."""
-    assert first(text).canonical == canonical
-
-
 def test_a_text_names_its_values():
     """A routed mailbox is two, a tag belongs to one, and a conversation is one word."""
     assert {"mail:b@c.test", "mail:c.test@d.test"} <= {*find_values("a=b@c.test@d.test").plain}

@@ -1,11 +1,8 @@
 """Tests of the generated runs: seeded, well formed, and showing what their labels say."""
 
-import base64
-
 import pytest
 
 from lab.generate.scenes import kinds, runs_of
-from lab.generate.vocabulary import ENCODINGS
 
 GENERATORS = {
     "evasions": lambda seed: runs_of("evasions", seed, 2),
@@ -29,8 +26,3 @@ def test_every_trick_ends_in_exactly_one_send_that_must_be_stopped():
     assert {run.labels["kind"] for run in runs} == {kind for kind, _, _ in kinds("evasions")}
     assert all(len(run.labels["attack_calls"]) == 1 for run in runs)
     assert all(run.labels["attack_calls"] == [run.calls[-1].i] for run in runs)
-
-
-def test_a_base64_address_can_be_read_back():
-    """What is called decodable can be decoded."""
-    assert base64.b64decode(ENCODINGS["base64"]("a@b.test")).decode() == "a@b.test"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guard.core.errors import GuardError, MessageError
+from guard.core.errors import MessageError
 from guard.pep.hook.payloads import (
     CWD,
     PATHS,
@@ -18,7 +18,6 @@ from guard.pep.hook.payloads import (
     judged,
     read_hook,
 )
-from guard.policy.client_config import FILES, SIGN, hook_command, with_hooks
 
 CLAUDE = {
     "session_id": "a",
@@ -202,25 +201,3 @@ def test_redacted_arguments_keep_the_paths_of_the_client(project):
         "file_path": f"{project}/src/a",
         "content": "…",
     }
-
-
-@pytest.mark.parametrize("client", sorted(FILES))
-def test_hooks_are_written_once_beside_those_of_others(client):
-    """Every event of a call, a result and a prompt has one hook of the guard."""
-    event = FILES[client].events[1]
-    document = {"a": 1, "hooks": {event: [{"command": "theirs"}], "Stop": []}}
-    for name in ("x", "y"):
-        text = json.dumps(document).encode()
-        document = json.loads(with_hooks(client, text, hook_command([name])))
-
-    assert (document["a"], document["hooks"]["Stop"]) == (1, [])
-    assert document["hooks"][event][0] == {"command": "theirs"}
-    for name in FILES[client].events:
-        assert json.dumps(document["hooks"][name]).count(SIGN) == 1
-
-
-@pytest.mark.parametrize("text", [b"[]", b"{", b'{"hooks": []}', b'{"hooks": {"PreToolUse": 1}}'])
-def test_settings_that_are_not_settings_are_left_alone(text):
-    """A file that cannot be read is not rewritten."""
-    with pytest.raises(GuardError):
-        with_hooks("codex", text, "x")

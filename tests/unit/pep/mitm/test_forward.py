@@ -2,6 +2,8 @@
 
 import asyncio
 from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from mitmproxy.connection import Client, Server
@@ -18,34 +20,21 @@ from guard.pipeline.identity import Credentials
 from guard.protocols.http.message import HttpReply
 from tests.guards import Counts
 
-
-class Enforcement:
-    """Remembers the codes of refusals."""
-
-    body_limit = 1000
-
-    def __init__(self):
-        self.codes = []
-        self.places = []
-        self.credentials = Credentials()
-        self.requests = self
-
-    def refuse(self, error, request=None, decision_id=""):
-        self.codes.append(error.code)
-        return HttpReply(error.status, "text/plain", b"no")
-
-    def note(self, error, place):
-        self.codes.append(error.code)
-        self.places.append(place)
-        return "d1"
-
-
 LIMITS = EgressLimits()
 
 
 def addon(limits=LIMITS):
     """Return the addon; its limits may be a callable."""
-    return ForwardAddon(Enforcement(), Counts(), limits if callable(limits) else lambda: limits)
+    requests = Mock(spec=["refuse", "note"])
+    requests.refuse.side_effect = lambda error, *_, **__: HttpReply(error.status, "text", b"no")
+    requests.note.return_value = "d1"
+    enforcement = SimpleNamespace(body_limit=1000, credentials=Credentials(), requests=requests)
+    return ForwardAddon(enforcement, Counts(), limits if callable(limits) else lambda: limits)
+
+
+def refused(one):
+    """Return the codes of what the addon has refused or noted."""
+    return [given.args[0].code for given in one._enforcement.requests.mock_calls]
 
 
 def client(mode="regular"):
@@ -74,15 +63,7 @@ def connect_flow(authority_host="files.example", port=443):
 
 def resolving(monkeypatch, *answers):
     """Let names resolve to each answer in turn."""
-    left = list(answers)
-
-    async def resolve(host, port):
-        answer = left.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(forward, "resolve", resolve)
+    monkeypatch.setattr(forward, "resolve", AsyncMock(side_effect=answers))
 
 
 async def test_the_checked_address_is_the_one_connected_to(monkeypatch):
@@ -135,8 +116,8 @@ async def test_what_goes_wrong_in_a_hook_leaves_no_connection(monkeypatch, answe
     assert words in data.server.error
     assert one._metrics.counted == counted
     if words == "metadata":
-        assert one._enforcement.requests.codes == ["private_address"]
-        [place] = one._enforcement.requests.places
+        assert refused(one) == ["private_address"]
+        place = one._enforcement.requests.note.call_args.args[1]
         assert (place.server, place.host) == ("127.0.0.1:8080", "files.example:443")
 
 
@@ -180,4 +161,4 @@ async def test_a_second_tunnel_of_one_connection_is_refused():
     await one.http_connect(second)
 
     assert second.response.status_code == 403
-    assert one._enforcement.requests.codes == ["connect"]
+    assert refused(one) == ["connect"]

@@ -9,12 +9,18 @@ from guard.extensions.graph_memory.selectors import discover_selectors
 from guard.extensions.graph_memory.selectors.rrf import fused
 
 LISTS = ((4, 5, 6), (5, 6, 7))
+RECALL = Recall({0: 1.0}, LISTS)
 
 
 def graph(edges, size=9, items=(4, 5, 6, 7, 8)):
     """Return a graph of edges of weight one."""
     ends = np.array(edges, dtype=np.int32).reshape(-1, 2)
     return Graph(size, np.array(items), ends[:, 0], ends[:, 1], np.ones(len(ends)))
+
+
+def ranked(name, edges, recall=RECALL):
+    """Return what a selector ranks in a graph of these edges."""
+    return discover_selectors()[name]().rank(graph(edges), recall).items
 
 
 def test_every_selector_of_the_issue_is_found():
@@ -44,8 +50,7 @@ def test_a_file_that_is_dropped_in_is_a_selector(tmp_path, monkeypatch):
     monkeypatch.setattr(selectors, "__path__", [*selectors.__path__, str(tmp_path)])
     discover_selectors.cache_clear()
     try:
-        found = discover_selectors()["newest"]()
-        assert found.rank(graph([(0, 4)]), Recall(top=2)).items == (8, 7)
+        assert ranked("newest", [(0, 4)], Recall(top=2)) == (8, 7)
     finally:
         discover_selectors.cache_clear()
 
@@ -58,34 +63,28 @@ def test_fusion_sums_reciprocal_places_from_one():
 @pytest.mark.parametrize("name", ["rrf", "vector"])
 def test_no_edge_changes_what_content_ranks(name):
     """The two that read no structure return the same on any graph."""
-    selector = discover_selectors()[name]()
-    assert not selector.reads_structure
-    recall = Recall({0: 1.0}, LISTS)
-    before = selector.rank(graph([(0, 4)]), recall)
-    assert before == selector.rank(graph([(0, 7), (0, 8), (1, 8)] * 6), recall)
+    assert not discover_selectors()[name].reads_structure
+    assert ranked(name, [(0, 4)]) == ranked(name, [(0, 7), (0, 8), (1, 8)] * 6)
 
 
-def test_node_distance_only_reorders_its_pool():
-    """An edge to the centre brings a candidate forward, and nothing from outside in."""
-    selector = discover_selectors()["node_distance"]()
-    recall = Recall({0: 1.0}, LISTS)
-    assert selector.rank(graph([(0, 4)]), recall).items == (4, 5, 6, 7)
-    assert selector.rank(graph([(0, 4), (0, 7), (0, 8)]), recall).items == (4, 7, 5, 6)
-
-
-def test_a_search_from_the_seeds_brings_outsiders_in():
-    """Candidates of a breadth-first search are structure: the paper did not test these."""
-    selector = discover_selectors()["rrf_bfs"]()
-    recall = Recall({0: 1.0}, LISTS)
-    assert 8 not in selector.rank(graph([(1, 8)]), recall).items
-    assert 8 in selector.rank(graph([(0, 8)]), recall).items
-
-
-def test_fewer_mentions_come_first_and_none_last():
-    """What Graphiti's source does."""
-    selector = discover_selectors()["episode_mentions"]()
-    made = graph([(0, 4), (1, 4), (2, 4), (0, 5), (0, 6), (1, 6)])
-    assert selector.rank(made, Recall({0: 1.0}, LISTS)).items == (5, 6, 4, 7)
+@pytest.mark.parametrize(
+    ("name", "edges", "items"),
+    [
+        pytest.param("node_distance", [(0, 4)], (4, 5, 6, 7), id="near the centre"),
+        pytest.param("node_distance", [(0, 4), (0, 7), (0, 8)], (4, 7, 5, 6), id="no outsider"),
+        pytest.param("rrf_bfs", [(1, 8)], (5, 4, 6, 7), id="not found from the seeds"),
+        pytest.param("rrf_bfs", [(0, 8)], (5, 4, 8, 6, 7), id="found from the seeds"),
+        pytest.param(
+            "episode_mentions",
+            [(0, 4), (1, 4), (2, 4), (0, 5), (0, 6), (1, 6)],
+            (5, 6, 4, 7),
+            id="few mentions first and none last, as Graphiti does",
+        ),
+    ],
+)
+def test_an_edge_changes_what_structure_ranks(name, edges, items):
+    """Node distance reorders its pool only; a search from the seeds brings outsiders in."""
+    assert ranked(name, edges) == items
 
 
 @pytest.mark.parametrize("name", ["leiden", "label_propagation"])
@@ -93,11 +92,10 @@ def test_communities_follow_edges(name):
     """A node that many edges join to another community is of that one, and its items follow."""
     one = [(0, 1), (0, 4), (1, 4), (0, 5), (1, 5), (4, 5)]
     two = [(2, 3), (2, 6), (3, 6), (2, 7), (3, 7), (6, 7), (3, 8), (2, 8), (7, 8)]
-    selector = discover_selectors()[name]()
-    recall = Recall({0: 1.0})
-    assert set(selector.rank(graph([*one, *one, *two, *two]), recall).items) == {4, 5}
+    edges, recall = [*one, *one, *two, *two], Recall({0: 1.0})
+    assert set(ranked(name, edges, recall)) == {4, 5}
     moved = [(0, node) for node in (2, 3, 6, 7, 8)] * 6
-    assert {6, 7, 8} <= set(selector.rank(graph([*one, *one, *two, *two, *moved]), recall).items)
+    assert {6, 7, 8} <= set(ranked(name, [*edges, *moved], recall))
 
 
 def test_a_propagation_that_does_not_end_is_not_replayed():
@@ -111,4 +109,4 @@ def test_a_propagation_that_does_not_end_is_not_replayed():
 def test_without_a_centre_nothing_is_ranked(name):
     """A recall that names no entity is not replayed."""
     with pytest.raises(ValueError, match="start from"):
-        discover_selectors()[name]().rank(graph([(0, 4), (4, 5)]), Recall(lists=LISTS))
+        ranked(name, [(0, 4), (4, 5)], Recall(lists=LISTS))

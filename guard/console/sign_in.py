@@ -51,18 +51,18 @@ class SignIn:
     """People with certificates."""
 
 
-def ways_to_sign_in(settings: Settings, people: People, url: Callable[[], str]) -> SignIn:
+def ways_to_sign_in(settings: Settings, people: People) -> SignIn:
     """Return the ways to sign in to the console of some settings.
 
     Args:
         settings: of the console.
         people: who may sign in.
-        url: the console's address for people.
     """
     clock = time.monotonic
     oidc = None
     if people.oidc is not None:
-        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock)
+        redirect = settings.console_page + CALLBACK
+        oidc = OpenIdConnect(people.oidc, people.oidc_secret, redirect, clock)
     secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
     return SignIn(Access(people.secrets, clock), secure, oidc, people.holders)
 

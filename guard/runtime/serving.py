@@ -21,7 +21,7 @@ from guard.core.metrics import (
 )
 from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.core.policy import EgressLimits
-from guard.credentials.key_ring import KeyWatch, key_id, key_watches
+from guard.credentials.key_ring import KeyWatch, follow_keys, key_id, key_watches
 from guard.credentials.label_key import recording_key_path
 from guard.credentials.write_credentials import WriteCredential, load_write_credentials
 from guard.environment import say
@@ -41,7 +41,7 @@ from guard.telemetry.audit_log import AuditLogFile, AuditRetention
 from guard.telemetry.recordings import RecordingWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
     from cryptography.x509 import Certificate
@@ -54,7 +54,6 @@ BEAT_SECONDS: Final = 0.1
 COLLECTED_AFTER: Final = (10_000, 20, 20)
 """Objects made, and younger collections, after which Python looks for garbage in circles."""
 CHECKPOINT_SECONDS: Final = 2.0
-KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 TRIAL_SECONDS: Final = 1.0
 """Delay between a click and the begin or end of a trial, in seconds."""
@@ -189,7 +188,11 @@ def _watches(settings: Settings, parts: Parts, confdir: Path) -> list[Coroutine[
         _anchor(parts),
         _look_again(parts),
         _retain(settings, parts),
-        _watch_keys(parts, _key_watches(settings, confdir, parts)),
+        follow_keys(
+            _key_watches(settings, confdir, parts),
+            partial(_note_keys, parts),
+            partial(parts.metrics.count, ERRORS, OTHER),
+        ),
         TrialWatch(
             guard=parts.guard,
             store=TrialStore(parts.store, parts.seal),
@@ -367,6 +370,11 @@ def _key_watches(settings: Settings, confdir: Path, parts: Parts) -> list[KeyWat
     return found
 
 
+def _note_keys(parts: Parts, what: str, keys: list[bytes]) -> None:
+    """Record that other keys are used from now on."""
+    parts.audit.event("guard.keys", {"what": what, "used": key_id(keys[0]), "accepted": len(keys)})
+
+
 async def _retain(settings: Settings, parts: Parts) -> None:
     """Set the audit log aside and remove it as the policy in force says, again and again."""
     if settings.audit is None or not isinstance(parts.audit, AuditLogFile):
@@ -387,24 +395,6 @@ async def _retain(settings: Settings, parts: Parts) -> None:
                 parts.metrics.count(ERRORS, "audit")
                 say(f"the audit log is kept as it is: {error}")
             await asyncio.sleep(RETAIN_SECONDS)
-
-
-async def _watch_keys(parts: Parts, watches: Sequence[KeyWatch]) -> None:
-    """Look at the rings again and again; a ring that cannot be read leaves the keys as they are."""
-    while True:
-        for one in watches:
-            try:
-                keys = await asyncio.to_thread(one.look)
-                if keys is not None:
-                    parts.audit.event(
-                        "guard.keys",
-                        {"what": one.what, "used": key_id(keys[0]), "accepted": len(keys)},
-                    )
-                    one.use(keys)
-            except GuardError as error:
-                parts.metrics.count(ERRORS, OTHER)
-                say(f"{error}; the keys before stay in use")
-        await asyncio.sleep(KEY_SECONDS)
 
 
 async def _anchor(parts: Parts) -> None:

@@ -15,7 +15,6 @@ import sqlite3
 import ssl
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from guard.operations.approvals import PrincipalStatuses
-    from guard.provenance.approvals import ApprovalRequest
     from guard.settings import Settings
     from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 
@@ -111,7 +108,13 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         ways,
         {*LOOPBACK, settings.console_address[0], settings.console_host},
     )
-    console.notify = partial(_notify, hooks, PendingNotices(settings.console_page, _WALL))
+    notices = PendingNotices(settings.console_page, _WALL)
+
+    def notify(*pending: Any) -> None:
+        for message in notices.of(*pending):
+            hooks.tell(message)
+
+    console.notify = notify
     watches = key_watches(label_key_path(key), seal, settings.audit_key, audit, _WALL)
     server = _server(settings, console, people)
     await _serve_until_stopped(
@@ -207,17 +210,6 @@ def _listening(settings: Settings) -> socket.socket:
     host, port = settings.console_address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
-
-
-def _notify(
-    hooks: Webhooks,
-    notices: PendingNotices,
-    groups: Sequence[Sequence[ApprovalRequest]],
-    standing: PrincipalStatuses,
-) -> None:
-    """Tell the hooks about what is pending."""
-    for message in notices.of(groups, standing):
-        hooks.tell(message)
 
 
 async def _every(seconds: float, work: Callable[[], object], what: str) -> None:

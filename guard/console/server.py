@@ -24,7 +24,7 @@ from guard.console.access import LOOPBACK, Access
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
 from guard.console.deployment import PolicyInForce
-from guard.console.sign_in import People, load_people, ways_to_sign_in
+from guard.console.sign_in import SignIn, ways_to_sign_in
 from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
 from guard.credentials.key_ring import follow_keys, key_watches, load_seal, open_signed_log
@@ -85,8 +85,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     settings = settings.model_copy(update={"console": f"{place}:{listener.getsockname()[1]}"})
     audit = open_signed_log(log, settings.audit_key)
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
-    people = load_people(settings.console_people, _WALL)
-    ways = ways_to_sign_in(settings, people)
+    ways = ways_to_sign_in(settings, _WALL)
     drafts = PolicyDrafts(settings.policy, commits=settings.console_commit)
     index = DecisionIndex(log, settings.console_logs)
     seal = load_seal(label_key_path(key), _WALL())
@@ -116,7 +115,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
 
     console.notify = notify
     watches = key_watches(label_key_path(key), seal, settings.audit_key, audit, _WALL)
-    server = _server(settings, console, people)
+    server = _server(settings, console, ways)
     await _serve_until_stopped(
         server.serve([listener]),
         audit,
@@ -135,7 +134,7 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     )
 
 
-def _server(settings: Settings, console: Console, people: People) -> uvicorn.Server:
+def _server(settings: Settings, console: Console, ways: SignIn) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             console.app,
@@ -146,8 +145,8 @@ def _server(settings: Settings, console: Console, people: People) -> uvicorn.Ser
             timeout_graceful_shutdown=2,
             http=ShowsCertificate,
             ssl_certfile=settings.console_certificate,
-            ssl_ca_certs=str(people.holders.authorities) if people.holders else None,
-            ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
+            ssl_ca_certs=str(ways.holders.authorities) if ways.holders else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if ways.holders else ssl.CERT_NONE,
         )
     )
 

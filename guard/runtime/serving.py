@@ -11,13 +11,15 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import generate_latest
+
 from guard.core.metrics import HELD_BYTES
 from guard.core.model import DEFAULT_TENANT, Identity, UserPrompt
 from guard.memory.pins import Pins
 from guard.processes.child_process import Heartbeat
 from guard.processes.listening_ports import ADMIN, Sockets
 from guard.processes.workers import control_socket, last_words, ready_file, ready_line
-from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel, described
+from guard.runtime.admin_port import AdminServer, HealthReport, PromptChannel
 from guard.runtime.enforcement_points import decision_server, listeners_of
 from guard.runtime.watches import watches
 from guard.runtime.wiring import Parts, WallClock, assemble
@@ -137,8 +139,7 @@ async def serve(
             task.cancel()
         admin.close()
         if settings.workers > 1 and settings.pulse is not None:
-            words = json.dumps(described(parts.metrics.registry))
-            last_words(settings.pulse).write_text(words, encoding="ascii")
+            last_words(settings.pulse).write_bytes(generate_latest(parts.metrics.registry))
         if deciding is not None:
             deciding.close()
         await parts.store.aclose()

@@ -100,7 +100,7 @@ class AuditLogFile:
         key: key of the destination fingerprints, up to 64 bytes.  Without one a fresh key is made,
             so fingerprints can be compared within one run of the process only.
         now: seconds since the epoch, for lines that are not about a decision.
-        signer: signs checkpoints of a Merkle tree over the lines; None keeps no tree.
+        signer: signs checkpoints of the Merkle tree over the lines; without one a fresh key does.
 
     Raises:
         AuditError: the file cannot be opened for appending.
@@ -115,7 +115,7 @@ class AuditLogFile:
         signer: Signer | None = None,
     ) -> None:
         self._path = path
-        self._tree = None if signer is None else AuditTree(signer, path)
+        self._tree = AuditTree(signer or Signer(secrets.token_bytes(KEY_BYTES)), path)
         self._lock = threading.Lock()
         key = key if key is not None else secrets.token_bytes(KEY_BYTES)
         self._marks = blake2b(digest_size=FINGERPRINT_BYTES, key=key)
@@ -163,7 +163,7 @@ class AuditLogFile:
         stale, self._descriptor = self._descriptor, fresh
         self._torn, self._end = False, -1
         os.close(stale)
-        if self._tree is not None and self._tree.size:
+        if self._tree.size:
             self.event(EVENT_CONTINUED, self._tree.continued())
 
     def follow(self) -> None:
@@ -182,22 +182,19 @@ class AuditLogFile:
 
     def use_signer(self, signer: Signer) -> None:
         """Sign checkpoints with other keys from now on."""
-        if self._tree is not None:
-            with self._lock:
-                self._tree.use_signer(signer)
+        with self._lock:
+            self._tree.use_signer(signer)
 
     @property
     def size(self) -> int:
-        """Lines written since it was opened, where they are numbered."""
-        return 0 if self._tree is None else self._tree.size
+        """Lines written since it was opened."""
+        return self._tree.size
 
     def checkpoint(self) -> str | None:
         """Sign what was written so far; return the signed note, None where nothing is new.
 
         A checkpoint that cannot be written is tried again with the next: it covers more.
         """
-        if self._tree is None:
-            return None
         with self._lock, suppress(OSError):
             return self._tree.checkpoint()
         return None
@@ -228,10 +225,7 @@ class AuditLogFile:
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         with self._lock:
-            if self._tree is None:
-                self._append(fields)
-            else:
-                self._tree.append(self._append({**fields, **self._tree.next_fields()}))
+            self._tree.append(self._append({**fields, **self._tree.next_fields()}))
 
     def _append(self, fields: Mapping[str, Json]) -> bytes:
         """Write one line; return it without its newline."""

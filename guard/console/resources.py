@@ -519,8 +519,7 @@ async def answered(
     """
     user = Person(getpass.getuser(), frozenset({Role.ADMIN}), "machine")
 
-    async def failed(request: Request, error: Exception) -> Response:
-        del request
+    async def failed(_: Request, error: Exception) -> Response:
         status, text = failure(error)
         return JSONResponse({"error": text}, status)
 

@@ -183,9 +183,10 @@ async def check_redis(settings: Settings) -> list[Checked]:
     """Reach Redis, ask how it evicts, and compare clocks."""
     if settings.redis == EMBEDDED:
         try:
-            return [Checked("redis", Status.OK, f"embedded, {find_server()}")]
+            server = Checked("redis", Status.OK, f"embedded, {find_server()}")
         except GuardError as error:
-            return [Checked("redis", Status.FAIL, str(error), "install redis-server")]
+            server = Checked("redis", Status.FAIL, str(error), "install redis-server")
+        return [server, check_clock()]
     store = None
     try:
         client = open_client(
@@ -198,7 +199,7 @@ async def check_redis(settings: Settings) -> list[Checked]:
         reply = await store.client.execute("TIME")
     except GuardError as error:
         advice = "start it, and set maxmemory-policy noeviction"
-        return [Checked("redis", Status.FAIL, str(error), advice)]
+        return [Checked("redis", Status.FAIL, str(error), advice), check_clock()]
     finally:
         if store is not None:
             await store.aclose()

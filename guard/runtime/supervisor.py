@@ -184,8 +184,7 @@ class Supervisor:
             say(f"the state is at {url}{kept}; {found}")
         return note
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._signals.add(number)
 
     def _begin(self, directory: Path, url: str) -> None:

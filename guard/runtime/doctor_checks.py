@@ -164,12 +164,9 @@ async def _issuer(upstream: str, path: str) -> str:
             servers = (await client.get(url)).json()["authorization_servers"]
     except (httpx.HTTPError, ValueError, TypeError, KeyError):
         return ""
-    return _printable(servers[0]) if isinstance(servers, list) and servers else ""
-
-
-def _printable(said: object) -> str:
-    """Return what a server said, short and without control characters."""
-    return "".join(char for char in str(said)[:200] if char.isprintable())
+    # Short and without control characters: a server said it.
+    first = str(servers[0])[:200] if isinstance(servers, list) and servers else ""
+    return "".join(filter(str.isprintable, first))
 
 
 def _asks_login(name: str, issuer: str, declared: Sequence[str]) -> Checked:

@@ -33,14 +33,13 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import AuditError
 from guard.core.json_values import json_encoder
 from guard.core.model import Json, PrincipalRung, SessionRung
-from guard.core.policy import Action, Reason
+from guard.core.policy import Action
 from guard.telemetry.audit_tree import EVENT_CONTINUED, EVENT_REMOVED, AuditTree, Signer, trees_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from guard.core.calls import Target
     from guard.core.ports import DecisionRecord
 
 
@@ -284,11 +283,27 @@ class AuditLogFile:
             "enforced": _ACTIONS[verdict.enforced],
             "mode": verdict.mode,
             "would_have_blocked": verdict.would_have_blocked,
-            "reasons": [_reason(reason) for reason in verdict.reasons[:ITEMS]],
+            "reasons": [
+                {
+                    "code": reason.code[:ID_CHARS],
+                    "rule": reason.rule[:ID_CHARS],
+                    "action": _ACTIONS[reason.action],
+                    "detail": reason.detail[:DETAIL_CHARS],
+                }
+                for reason in verdict.reasons[:ITEMS]
+            ],
             "decided_by": [rule[:ID_CHARS] for rule in verdict.decided_by[:ITEMS]],
             "errors": [error[:DETAIL_CHARS] for error in verdict.errors[:ITEMS]],
             "score": verdict.score,
-            "targets": [self._target(target) for target in classified.targets[:ITEMS]],
+            "targets": [
+                {
+                    "kind": target.destination.kind,
+                    "standing": target.status,
+                    "path": masked_path(target.path),
+                    "fingerprint": self.fingerprint(target.destination.canonical),
+                }
+                for target in classified.targets[:ITEMS]
+            ],
             "policy": verdict.policy,
             "models": dict(record.models),
             "milliseconds": round(record.seconds * 1000, 3),
@@ -309,14 +324,6 @@ class AuditLogFile:
             fields["omitted"] = {name: count for name, count in omitted.items() if count > 0}
         return fields
 
-    def _target(self, target: Target) -> dict[str, Json]:
-        return {
-            "kind": target.destination.kind,
-            "standing": target.status,
-            "path": masked_path(target.path),
-            "fingerprint": self.fingerprint(target.destination.canonical),
-        }
-
 
 @bounded_cache(64)
 def masked_path(path: str) -> str:
@@ -332,15 +339,6 @@ def masked_path(path: str) -> str:
         return "$[*]"
     masked = f"$['{first['quoted'] or first['dot']}']"
     return masked if first.end() == len(path) else f"{masked}[*]"
-
-
-def _reason(reason: Reason) -> dict[str, Json]:
-    return {
-        "code": reason.code[:ID_CHARS],
-        "rule": reason.rule[:ID_CHARS],
-        "action": _ACTIONS[reason.action],
-        "detail": reason.detail[:DETAIL_CHARS],
-    }
 
 
 def _instant(seconds: float) -> str:

@@ -10,7 +10,7 @@ import difflib
 import getpass
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx
 from pydantic import Field
@@ -244,7 +244,7 @@ class WantedBody(Body):
 class ExportBody(Body):
     """Format of the evidence."""
 
-    format: str = "json"
+    format: Literal["json", "stix"] = "json"
 
 
 class VerifyBody(Body):

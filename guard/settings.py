@@ -471,8 +471,11 @@ class Settings(ListenerSettings, StateSettings, RecordSettings, ConsoleSettings,
         """Start of the console's URLs for people; empty if it is unknown."""
         if self.console_url:
             return self.console_url.rstrip("/")
-        if not self.console or not self.console_address[1]:
-            return ""
+        return self.console_local if self.console and self.console_address[1] else ""
+
+    @property
+    def console_local(self) -> str:
+        """URL of the console on this machine."""
         scheme = "http" if self.console_certificate is None else "https"
         return f"{scheme}://{self.console}"
 

@@ -153,13 +153,11 @@ class Bench:
         """
         lines: list[str] = []
         asked = create_detectors(DetectorResources(models=self.models))
-        digests = {name: model.digest for name, model in self.models.items()}
         async with fresh_store(self.redis, policy.limits) as store:
             engine = (AnsweredReplay if answered else Replay)(
                 policy,
                 store,
                 asked,
-                model_digests=digests,
                 memory=_items(memory) if memory else (),
             )
             await engine.run(runs, lines.append, self.advance)

@@ -17,7 +17,7 @@ import typer
 from ruamel.yaml import YAML
 
 import guard
-from guard.cli import app
+from guard.cli import app, loaded
 from guard.cli.outcome import Code
 from guard.console.app import Console
 from guard.console.routes import openapi
@@ -133,7 +133,7 @@ def commands(command, path="guard"):
     yield path, command
     for name, one in getattr(command, "commands", {}).items():
         if not one.hidden:
-            yield from commands(one, f"{path} {name}")
+            yield from commands(loaded(one), f"{path} {name}")
 
 
 def cli_page():

@@ -6,7 +6,7 @@ Exit codes: 0 ok, 1 failed, 2 blocked or failed test, 3 invalid policy or input.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -21,6 +21,7 @@ from guard.core.errors import GuardError, InputError
 
 _application: Final = partial(typer.Typer, add_completion=False, pretty_exceptions_enable=False)
 
+_GROUP: Final[dict[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": None}
 ENTRY_POINTS: Final = "guard.commands"
 """Entry point group of command groups that other distributions bring."""
 
@@ -29,18 +30,19 @@ ENTRY_POINTS: Final = "guard.commands"
 class Separate:
     """A group of commands from another distribution, loaded if that is installed."""
 
+    name: str
     distribution: str
 
-    def load(self, name: str) -> tuple[dict[str, tuple[CommandSource, str]], str]:
+    def load(self) -> tuple[dict[str, tuple[CommandSource, str]], str]:
         """Return the commands of the group, and the package of their modules.
 
         Raises:
             InputError: the distribution is not installed.
         """
-        for point in entry_points(group=ENTRY_POINTS, name=name):
+        for point in entry_points(group=ENTRY_POINTS, name=self.name):
             return point.load(), point.module
         raise InputError(
-            f"`guard {name}` is not installed, add it: pip install {self.distribution}"
+            f"`guard {self.name}` is not installed, add it: pip install {self.distribution}"
         )
 
 
@@ -116,7 +118,7 @@ COMMANDS: Final[dict[str, tuple[CommandSource, str]]] = {
     ),
     "ca": ("keys:ca", "The authority of forward listeners: show it, and make clients trust it."),
     "lab": (
-        Separate("agent-egress-guard-lab"),
+        Separate("lab", "agent-egress-guard-lab"),
         "Offline work: benchmarks, evaluations, training (a package of its own).",
     ),
     "version": ("version", "Print the version."),
@@ -138,55 +140,56 @@ ALIASES: Final = {
 """Spellings from before there were groups: they work as ever, and help does not list them."""
 
 
-class LazyCommands(Mapping[str, Any]):
-    """The commands of a group by name, each imported when it is asked for and not before."""
+class Later(TyperCommand):
+    """A command or group that is imported only to be called; help shows its line.
+
+    Args:
+        name: name by which it is called.
+        source: where it is.
+        help_line: line of help.
+        package: package of its modules.
+        words: further words of the command that an alias stands for.
+    """
 
     def __init__(
         self,
-        entries: Mapping[str, tuple[CommandSource, str]],
-        aliases: Mapping[str, tuple[str, ...]] | None = None,
+        name: str,
+        source: CommandSource,
+        help_line: str,
         *,
         package: str = __name__,
+        words: tuple[str, ...] = (),
+        **options: Any,
     ) -> None:
-        self.entries = entries
-        self.package = package
-        self.aliases = aliases or {}
+        super().__init__(name, help=help_line, **options)
+        self._source, self._package, self._words = source, package, words
 
-    def __getitem__(self, name: str) -> Any:
-        """Return a command, whose name is the one that it was called by.
-
-        Raises:
-            KeyError: there is none of that name.
-        """
-        path = self.aliases.get(name, (name,))
-        source, help_line = self.entries[path[0]]
-        package = self.package
+    def load(self) -> Any:
+        """Return it, imported, under the name that it was called by."""
+        source, package = self._source, self._package
         if isinstance(source, Separate):
-            source, package = source.load(path[0])
+            source, package = source.load()
         if isinstance(source, dict):
-            group = LazyCommands(source, package=package)
-            command: Any = LazyGroup(group, name=path[0], help=help_line)
+            command: Any = TyperGroup(commands=_commands(source, package), help=self.help, **_GROUP)
         else:
             command = _imported(source, package)
-        for word in path[1:]:
-            command = command.commands[word]
-        command.name, command.hidden = name, name in self.aliases
+        for word in self._words:
+            command = loaded(command.commands[word])
+        command.name, command.hidden = self.name, self.hidden
         return command
 
-    def outline(self, name: str) -> TyperCommand | None:
-        """Return what help and completion show of a command, without importing it."""
-        if name in self.aliases:
-            return TyperCommand(name, hidden=True)
-        return TyperCommand(name, help=self.entries[name][1]) if name in self.entries else None
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Return the context of the imported command."""
+        return self.load().make_context(*arguments, **options)
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names in the order of help, old spellings last."""
-        yield from self.entries
-        yield from self.aliases
 
-    def __len__(self) -> int:
-        """Return how many names there are."""
-        return len(self.entries) + len(self.aliases)
+def loaded(command: Any) -> Any:
+    """Return a command of a group, imported."""
+    return command.load() if isinstance(command, Later) else command
+
+
+def _commands(entries: Mapping[str, tuple[CommandSource, str]], package: str) -> dict[str, Any]:
+    return {name: Later(name, *entry, package=package) for name, entry in entries.items()}
 
 
 def _imported(source: str, package: str) -> Any:
@@ -203,36 +206,15 @@ def _imported(source: str, package: str) -> Any:
     return typer.main.get_command(found)
 
 
-class LazyGroup(TyperGroup):
-    """A group that imports a command only to call it."""
-
-    def __init__(self, commands: LazyCommands, **options: Any) -> None:
-        super().__init__(no_args_is_help=True, rich_markup_mode=None, **options)
-        self.lazy = commands
-        self.commands = commands  # type: ignore[assignment]  # never changed
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of help."""
-        del ctx
-        return list(self.lazy)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the outline of a command: enough to list and complete it."""
-        del ctx
-        return self.lazy.outline(cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called, imported, and its arguments."""
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else self.lazy[name], rest
-
-
-class Root(LazyGroup):
+class Root(TyperGroup):
     """All commands; what stops one becomes an exit code and one line on standard error."""
 
     def __init__(self, **options: Any) -> None:
-        del options["commands"], options["no_args_is_help"], options["rich_markup_mode"]
-        super().__init__(LazyCommands(COMMANDS, ALIASES), **options)
+        commands = _commands(COMMANDS, __name__)
+        for name, (first, *words) in ALIASES.items():
+            source, help_line = COMMANDS[first]
+            commands[name] = Later(name, source, help_line, words=tuple(words), hidden=True)
+        super().__init__(**{**options, **_GROUP, "commands": commands})
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command.

@@ -89,11 +89,8 @@ def list_detectors(
 def remove(name: Annotated[str, typer.Argument(help="The detector's name.")]) -> None:
     """Remove a classifier and its files; a policy that names it no longer starts."""
     remove_classifier(detectors_directory(), name)
-    typer.echo(f"removed detector `{name}`; left: {', '.join(_names()) or 'none'}")
-
-
-def _names() -> list[str]:
-    return sorted(read_manifest(detectors_directory()))
+    left = ", ".join(sorted(read_manifest(detectors_directory())))
+    typer.echo(f"removed detector `{name}`; left: {left or 'none'}")
 
 
 def _label(path: Path, label: str) -> int:

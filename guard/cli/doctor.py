@@ -66,11 +66,8 @@ async def _all(settings: Settings, direct: list[str]) -> list[Checked]:
     found += [*checks.check_extensions(), *checks.check_classifiers()]
     found += [*checks.check_ports(settings), *checks.check_principals(settings)]
     found += await checks.check_upstreams(settings)
-    redis = await checks.check_redis(settings)
-    found += redis
+    found += await checks.check_redis(settings)
     found.append(await checks.check_detection(settings))
-    if not any(one.name == "clock" for one in redis):
-        found.append(checks.check_clock())
     if settings.forward:
         found += checks.check_authority(settings.authority, checks.environment())
     return [*found, *(await checks.check_direct(direct))]

@@ -21,7 +21,7 @@ from guard.cli.running import Audit, Key, Redis, State, Tenant, act_on, minute, 
 from guard.cli.terminal import show_table
 from guard.core.errors import GuardError, InputError, StateError
 from guard.core.mappings import DetectionSettings
-from guard.core.memory import Fate, MemoryClass
+from guard.core.memory import Fate
 from guard.inference.text_classifier import MODEL, load_classifiers
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Model, Round, Watch
@@ -59,15 +59,11 @@ app.command("audit")(audit_selection)
 def promote(
     api: AdminApi,
     decision: Annotated[str, typer.Argument(help="Decision id of the refused write.")],
-    target: Annotated[
-        MemoryClass | None,
-        typer.Option("--class", parser=MemoryClass.__getitem__, metavar="L1..L4"),
-    ] = None,
+    target: Annotated[str, typer.Option("--class", metavar="L1..L4")] = "",
     expires: Annotated[str, typer.Option(help="How long it may be used, e.g. 15m.")] = "15m",
 ) -> None:
     """Let exactly this content of this principal into a class, once."""
-    name = target.name if target is not None else ""
-    body = {"decision": decision, "memory_class": name, "seconds": _seconds(expires)}
+    body = {"decision": decision, "memory_class": target, "seconds": _seconds(expires)}
     found = api.post(f"{MEMORY}/promote", {"tenant": api.tenant, **body})
     typer.echo(f"class {found['memory_class']} for principal {plain(found['principal'])}, content:")
     typer.echo(found["content"])
@@ -124,8 +120,6 @@ def restore(
     reason: Annotated[str, typer.Option(help="Why; it is audited.")],
 ) -> None:
     """Trust a source or principal again.  The gate itself only ever lowers trust."""
-    if kind not in {"principal", "source"} or not reason.strip():
-        raise InputError("say `principal` or `source`, and give a --reason")
     body = {"tenant": api.tenant, "kind": kind, "name": name, "reason": reason}
     was = api.post(f"{MEMORY}/trust", body)["was"]
     typer.echo(f"{kind} {plain(name)} was {was}, is TRUSTED")
@@ -185,8 +179,6 @@ def accept_loss(
 
     What was read before the loss and not imported since is merely unknown from then on.
     """
-    if not reason.strip():
-        raise InputError("give a --reason")
     response = api.post(f"{MEMORY}/accept-loss", {"reason": reason})
     until = minute(response["incomplete_until"]).partition(" ")[0]
     typer.echo(

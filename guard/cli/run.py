@@ -49,11 +49,10 @@ def decide(config: Config = None, **given: Any) -> None:
     -s mail=http://127.0.0.1:9000/mcp
     """
     settings = load_settings(config, **given)
-    for name, value in (("policy FILE", settings.policy), ("listen unix:PATH", settings.listen)):
+    needed = {"policy FILE": settings.policy, "listen unix:PATH": settings.listen}
+    for name, value in (needed | {"server NAME=URL": settings.server}).items():
         if not value:
             raise InputError(f"nothing to do: give at least one --{name}")
-    if not settings.server:
-        raise InputError("nothing to do: give at least one --server NAME=URL")
     if settings.reverse or settings.forward:
         raise InputError("listeners of its own (--reverse, --forward) are those of `guard run`")
     if settings.front_secret is None and not all(x.startswith(UNIX) for x in settings.listen):

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -27,18 +27,12 @@ from guard.core.errors import InputError
 from guard.core.policy import Action, Mode, Policy
 from guard.credentials.key_ring import load_ring
 from guard.credentials.label_key import recording_key_path
-from guard.detectors import DetectorResources, create_detectors
-from guard.inference.onnx import load_models
-from guard.inference.text_classifier import load_classifiers
 from guard.policy import load_policies
 from guard.provenance.imports import read_items
 from guard.replay.run import Replay, Summary, fresh_store
 from guard.replay.traces import Selection, as_runs, read_traces, without_secrets
-from guard.settings import EMBEDDED, models_directory
+from guard.settings import EMBEDDED
 from guard.telemetry.recordings import RecordingReader
-
-if TYPE_CHECKING:
-    pass
 
 
 def replay(
@@ -80,13 +74,11 @@ def replay(
         sink = stack.enter_context(out.open("w", encoding="utf-8")) if out else sys.stdout
         url = stack.enter_context(redis_url(redis))
         advance = stack.enter_context(bar(console, "replaying", total))
-        runners = load_models(models or models_directory())
-        detectors = create_detectors(DetectorResources(runners, load_classifiers()))
-        digests = {name: runner.digest for name, runner in runners.items()}
+        detectors = shipped_detectors(models)
 
         async def judged() -> Summary:
             async with fresh_store(url, loaded.limits) as store:
-                engine = Replay(loaded, store, detectors, digests, held)
+                engine = Replay(loaded, store, detectors, held)
                 return await engine.run(read_traces(traces), sink.write, advance)
 
         summary = asyncio.run(judged())

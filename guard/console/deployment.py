@@ -1,14 +1,12 @@
-"""The deployment that a console belongs to: its policy in force and its address."""
+"""The policy in force of the deployment that a console belongs to."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from guard.core.errors import GuardError
 from guard.policy import load_policies
-from guard.processes.notes import ConsoleNote
-from guard.settings import Settings, policy_file
+from guard.settings import policy_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,41 +41,3 @@ class PolicyInForce:
             self._policy = load_policies(self._files)
             self._looks = looks
         return self._policy
-
-
-class ConsoleAddress:
-    """Address of the console for people.
-
-    Args:
-        settings: of the console.
-        redis: URL of its state.
-    """
-
-    def __init__(self, settings: Settings, redis: str) -> None:
-        self._settings, self._redis = settings, redis
-        self.port = settings.console_address[1]
-        """The port listened on; set once it is known."""
-        self._note: ConsoleNote | None = None
-
-    def leave_note(self, secret: str) -> None:
-        """Write the note by which commands of this user find it; :meth:`forget` deletes it."""
-        file = self._settings.console_certificate
-        certificate = str(file.resolve()) if file else ""
-        self._note = ConsoleNote(os.getpid(), self.local, secret, certificate, self._redis)
-        self._note.write()
-
-    def forget(self) -> None:
-        """Delete the note."""
-        if self._note is not None:
-            self._note.remove()
-
-    @property
-    def local(self) -> str:
-        """Address on this machine."""
-        scheme = "http" if self._settings.console_certificate is None else "https"
-        return f"{scheme}://{self._settings.console_address[0]}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """URL for people, without a final slash."""
-        return self._settings.console_url.rstrip("/") or self.local

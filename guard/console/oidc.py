@@ -76,7 +76,7 @@ class OpenIdConnect:
     Args:
         table: of the people file.
         secret: of the client; empty for a public client.
-        redirect: returns the URL that the issuer sends people back to.
+        redirect: the URL that the issuer sends people back to.
         monotonic: seconds, for what lasts a while.
     """
 
@@ -84,7 +84,7 @@ class OpenIdConnect:
         self,
         table: OidcTable,
         secret: str,
-        redirect: Callable[[], str],
+        redirect: str,
         monotonic: Callable[[], float],
     ) -> None:
         self._table = table
@@ -107,7 +107,7 @@ class OpenIdConnect:
         """
         try:
             app = self._app(await self._description())
-            begun = await app.create_authorization_url(self._redirect())
+            begun = await app.create_authorization_url(self._redirect)
         except (AuthlibBaseError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             raise SignInError(
                 f"the identity provider `{self.name}` does not answer as one: try later"
@@ -154,7 +154,7 @@ class OpenIdConnect:
                 sign-in, or not of now.
         """
         token = await app.fetch_access_token(
-            self._redirect(),
+            self._redirect,
             code=code,
             code_verifier=begun["code_verifier"],
             grant_type="authorization_code",

@@ -122,7 +122,7 @@ class PolicyResources:
         return self.actions.drafts.draft(call.path["draft"])
 
     async def overview(self, call: Call) -> Any:
-        """Return the policy in force, the drafts and the history."""
+        """Return the policy in force and the drafts."""
         drafts = self.actions.drafts
         return {
             "files": drafts.files,

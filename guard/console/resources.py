@@ -10,7 +10,7 @@ import difflib
 import getpass
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import httpx
 from pydantic import Field
@@ -244,7 +244,7 @@ class WantedBody(Body):
 class ExportBody(Body):
     """Format of the evidence."""
 
-    format: str = "json"
+    format: Literal["json", "stix"] = "json"
 
 
 class VerifyBody(Body):
@@ -519,8 +519,7 @@ async def answered(
     """
     user = Person(getpass.getuser(), frozenset({Role.ADMIN}), "machine")
 
-    async def failed(request: Request, error: Exception) -> Response:
-        del request
+    async def failed(_: Request, error: Exception) -> Response:
         status, text = failure(error)
         return JSONResponse({"error": text}, status)
 

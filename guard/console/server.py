@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import socket
 import sqlite3
 import ssl
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from guard.console.access import LOOPBACK
+from guard.console.access import LOOPBACK, Access
 from guard.console.app import Console
 from guard.console.decisions import DecisionIndex
-from guard.console.deployment import ConsoleAddress, PolicyInForce
-from guard.console.sign_in import People, SignIn, load_people, ways_to_sign_in
-from guard.console.webhooks import Webhooks, load_hooks, notifier
+from guard.console.deployment import PolicyInForce
+from guard.console.sign_in import SignIn, ways_to_sign_in
+from guard.console.webhooks import PendingNotices, Webhooks, load_hooks
 from guard.core.errors import GuardError, InputError
-from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log
+from guard.credentials.key_ring import follow_keys, key_watches, load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path
 from guard.operations.approvals import ApprovalActions
 from guard.operations.deployment import Deployment
 from guard.operations.incident_actions import Repairs
 from guard.operations.policy_drafts import PolicyActions, PolicyDrafts
 from guard.processes.child_process import serve_for_supervisor
+from guard.processes.notes import ConsoleNote
 from guard.runtime.mcp_client.memory_writer import memory_writer
 from guard.store.store import RedisSessionStore
 from guard.store.trials import TrialStore
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 STATE_SECONDS: Final = 5.0
 """Seconds that a question to Redis may take; calls do not wait for it."""
 CHECKPOINT_SECONDS: Final = 2.0
-KEY_SECONDS: Final = 1.0
 RETAIN_SECONDS: Final = 2.0
 _WALL: Final = time.time  # noqa: TID251  (the edge where time comes in)
 
@@ -75,19 +76,18 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
     Raises:
         GuardError: a part cannot be used; nothing was served.
     """
-    if settings.audit is None:
+    log = settings.audit
+    if log is None:
         raise InputError("the console shows the audit log: give --audit")
     check_address(settings)
-    audit = open_signed_log(settings.audit, settings.audit_key)
+    listener = _listening(settings)
+    place = settings.console.rpartition(":")[0]
+    settings = settings.model_copy(update={"console": f"{place}:{listener.getsockname()[1]}"})
+    audit = open_signed_log(log, settings.audit_key)
     store = RedisSessionStore.at(redis, timeout=STATE_SECONDS, durability=settings.durability)
-    people = load_people(settings.console_people, _WALL)
-    address = ConsoleAddress(settings, redis)
-    ways = ways_to_sign_in(settings, people, lambda: address.url)
-    drafts = PolicyDrafts(
-        settings.policy,
-        commits=settings.console_commit,
-    )
-    index = DecisionIndex(settings.audit, settings.console_logs)
+    ways = ways_to_sign_in(settings, _WALL)
+    drafts = PolicyDrafts(settings.policy, commits=settings.console_commit)
+    index = DecisionIndex(log, settings.console_logs)
     seal = load_seal(label_key_path(key), _WALL())
 
     async def tenants() -> list[str]:
@@ -107,26 +107,21 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
         ways,
         {*LOOPBACK, settings.console_address[0], settings.console_host},
     )
-    console.notify = notifier(hooks, address, _WALL)
+    notices = PendingNotices(settings.console_page, _WALL)
+
+    def notify(*pending: Any) -> None:
+        for message in notices.of(*pending):
+            hooks.tell(message)
+
+    console.notify = notify
     watches = key_watches(label_key_path(key), seal, settings.audit_key, audit, _WALL)
-    loop = asyncio.get_running_loop()
-
-    def look(watch: KeyWatch) -> None:
-        keys = watch.look()
-        if keys is not None:
-            loop.call_soon_threadsafe(watch.use, keys)
-
-    server = _server(settings, console, people)
+    server = _server(settings, console, ways)
     await _serve_until_stopped(
-        server,
+        server.serve([listener]),
         audit,
         (
-            _announce(server, ways, address),
             _every(CHECKPOINT_SECONDS, audit.checkpoint, "no checkpoint was signed"),
-            *(
-                _every(KEY_SECONDS, partial(look, one), "the keys before stay in use")
-                for one in watches
-            ),
+            follow_keys(watches),
             _every(
                 RETAIN_SECONDS,
                 lambda: _retain(index, actions.deployment, audit.follow),
@@ -135,17 +130,14 @@ async def serve(settings: Settings, redis: str, key: Path | None) -> None:
             hooks.run(),
         ),
         store,
-        address,
+        _announce(settings, redis, ways.access),
     )
 
 
-def _server(settings: Settings, console: Console, people: People) -> uvicorn.Server:
-    host, port = settings.console_address
+def _server(settings: Settings, console: Console, ways: SignIn) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             console.app,
-            host=host,
-            port=port,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -153,18 +145,18 @@ def _server(settings: Settings, console: Console, people: People) -> uvicorn.Ser
             timeout_graceful_shutdown=2,
             http=ShowsCertificate,
             ssl_certfile=settings.console_certificate,
-            ssl_ca_certs=str(people.holders.authorities) if people.holders else None,
-            ssl_cert_reqs=ssl.CERT_OPTIONAL if people.holders else ssl.CERT_NONE,
+            ssl_ca_certs=str(ways.holders.authorities) if ways.holders else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if ways.holders else ssl.CERT_NONE,
         )
     )
 
 
 async def _serve_until_stopped(
-    server: uvicorn.Server,
+    serving: Coroutine[Any, Any, None],
     audit: AuditLogFile | NoAuditLog,
     work: Sequence[Coroutine[Any, Any, None]],
     store: RedisSessionStore,
-    address: ConsoleAddress,
+    note: ConsoleNote,
 ) -> None:
     """Serve until a signal, with work in the background, then close everything."""
     loop = asyncio.get_running_loop()
@@ -174,9 +166,9 @@ async def _serve_until_stopped(
         # uvicorn raises the signal once more after it has stopped; the cleanup must still run.
         loop.add_signal_handler(number, lambda: None)
     try:
-        await server.serve()
+        await serving
     finally:
-        address.forget()
+        note.remove()
         for task in background:
             task.cancel()
         await store.aclose()
@@ -197,16 +189,26 @@ def check_address(settings: Settings) -> None:
         raise InputError(f"{msg}, or --console-url https://… of what ends TLS before it")
 
 
-async def _announce(server: uvicorn.Server, ways: SignIn, address: ConsoleAddress) -> None:
+def _announce(settings: Settings, redis: str, access: Access) -> ConsoleNote:
+    """Leave the note by which commands of this user find the console, and print the link."""
     # Objects made until now stay: the collector skips them in every batch of decisions.
     gc.freeze()
-    while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
-        await asyncio.sleep(0.02)
-    address.port = server.servers[0].sockets[0].getsockname()[1]
-    address.leave_note(ways.access.machine_secret())
-    link = f"{address.url}/sign-in/{ways.access.link()}"
+    file = settings.console_certificate
+    certificate = str(file.resolve()) if file else ""
+    secret = access.machine_secret()
+    note = ConsoleNote(os.getpid(), settings.console_local, secret, certificate, redis)
+    note.write()
+    link = f"{settings.console_page}/sign-in/{access.link()}"
     sys.stderr.write(f"guard: console at {link} (once, within 15 min)\n")
     sys.stderr.flush()
+    return note
+
+
+def _listening(settings: Settings) -> socket.socket:
+    """Return a socket that listens at the console's address; its port may be a free one."""
+    host, port = settings.console_address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 async def _every(seconds: float, work: Callable[[], object], what: str) -> None:

@@ -6,7 +6,7 @@ Each sign-in, and each that failed, is on record.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -49,22 +49,6 @@ class SignIn:
     """The identity provider."""
     holders: CertificateHolders | None = None
     """People with certificates."""
-
-
-def ways_to_sign_in(settings: Settings, people: People, url: Callable[[], str]) -> SignIn:
-    """Return the ways to sign in to the console of some settings.
-
-    Args:
-        settings: of the console.
-        people: who may sign in.
-        url: the console's address for people.
-    """
-    clock = time.monotonic
-    oidc = None
-    if people.oidc is not None:
-        oidc = OpenIdConnect(people.oidc, people.oidc_secret, lambda: url() + CALLBACK, clock)
-    secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
-    return SignIn(Access(people.secrets, clock), secure, oidc, people.holders)
 
 
 class SignInPages:
@@ -242,38 +226,30 @@ class CertificateHolders:
         return Person(name, frozenset(roles), "certificate") if name and roles else None
 
 
-@dataclass(frozen=True, slots=True)
-class People:
-    """People who may sign in, besides the holder of the printed link."""
-
-    secrets: dict[str, Person] = field(default_factory=dict)
-    """By the SHA-256 of each person's secret, in hex."""
-    oidc: OidcTable | None = None
-    oidc_secret: str = ""
-    """Secret of the client; empty for a public one."""
-    holders: CertificateHolders | None = None
-
-
-def load_people(path: Path | None, now: Callable[[], float]) -> People:
-    """Return who may sign in, from a TOML file.
+def ways_to_sign_in(settings: Settings, now: Callable[[], float]) -> SignIn:
+    """Return the ways to sign in to the console of some settings, from its people file.
 
     Args:
-        path: of the file; None: nobody.
+        settings: of the console; without the file, only the printed link signs anybody in.
         now: seconds since the epoch, for certificates.
 
     Raises:
         InputError: the file, or one that it names, cannot be read or says something else.
     """
-    if path is None:
-        return People()
-    found = read_table(path, "people", PeopleFile)
-    oidc, table, holders = found.oidc, found.certificates, None
-    secret = path.parent / oidc.client_secret if oidc and oidc.client_secret else None
-    if table is not None:
-        file = path.parent / table.authorities
-        proof = ClientCertificates(read_authorities(file, "authorities"), now)
-        holders = CertificateHolders(file, proof, table.roles)
+    path, found, oidc, holders = settings.console_people, PeopleFile(), None, None
+    if path is not None:
+        found = read_table(path, "people", PeopleFile)
+        if found.oidc is not None:
+            file = found.oidc.client_secret
+            secret = read_secret(path.parent / file) if file else ""
+            redirect = settings.console_page + CALLBACK
+            oidc = OpenIdConnect(found.oidc, secret, redirect, time.monotonic)
+        if found.certificates is not None:
+            file = path.parent / found.certificates.authorities
+            proof = ClientCertificates(read_authorities(file, "authorities"), now)
+            holders = CertificateHolders(file, proof, found.certificates.roles)
     people = {
         one.secret.lower(): Person(name, frozenset(one.roles)) for name, one in found.people.items()
     }
-    return People(people, oidc, read_secret(secret) if secret else "", holders)
+    secure = settings.console_certificate is not None or settings.console_url.startswith("https:")
+    return SignIn(Access(people, time.monotonic), secure, oidc, holders)

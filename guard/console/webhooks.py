@@ -36,7 +36,6 @@ from guard.settings import read_secret, read_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from guard.console.deployment import ConsoleAddress
     from guard.operations.approvals import PrincipalStatuses
     from guard.operations.deployment import ConsoleMetrics
     from guard.provenance.approvals import ApprovalRequest
@@ -243,11 +242,11 @@ class PendingNotices:
     """Messages about requests and break-glasses that are new since the last call.
 
     Args:
-        place: returns the URL of the console.
+        place: the URL of the console.
         now: seconds since the epoch.
     """
 
-    def __init__(self, place: Callable[[], str], now: Callable[[], float]) -> None:
+    def __init__(self, place: str, now: Callable[[], float]) -> None:
         self._place = place
         self._now = now
         self._seen: set[str] = set()
@@ -294,7 +293,7 @@ class PendingNotices:
             data: further data for programs.
         """
         digest = hashlib.sha256(json.dumps(name).encode()).hexdigest()
-        link = f"{self._place()}/approvals{path}"
+        link = f"{self._place}/approvals{path}"
         return Message(f"msg_{digest[:32]}", f"guard.{kind}", text, link, *times, data)
 
     def _asked(self, group: Sequence[ApprovalRequest]) -> Message:
@@ -396,16 +395,3 @@ def plain(text: str) -> str:
     """Return an agent's text on one line, shortened, without invisible characters."""
     seen = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return seen if len(seen) <= TEXT else f"{seen[:TEXT]}…"
-
-
-def notifier(
-    hooks: Webhooks, address: ConsoleAddress, now: Callable[[], float]
-) -> Callable[[Sequence[Sequence[ApprovalRequest]], PrincipalStatuses], None]:
-    """Return the function that tells the hooks about what is pending, once the port is known."""
-    notices = PendingNotices(lambda: address.url, now)
-
-    def notify(groups: Sequence[Sequence[ApprovalRequest]], standing: PrincipalStatuses) -> None:
-        for message in notices.of(groups, standing) if address.port else ():
-            hooks.tell(message)
-
-    return notify

@@ -7,6 +7,7 @@ what an earlier key has sealed stays good.  Without a ring the file is the one k
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -17,18 +18,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guard.core.errors import GuardError, InputError
 from guard.credentials.label_key import audit_key_path, load_key
+from guard.environment import say
 from guard.processes.private_directories import write_private
 from guard.provenance.seal import KEY_BYTES, Seal
 from guard.telemetry.audit_log import AuditLogFile, NoAuditLog
 from guard.telemetry.audit_tree import Signer, Verifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SUFFIX: Final = ".ring"
 OVERLAP_SECONDS: Final = 60.0
 """From which on a new key is used: every process has read the ring by then."""
+LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +274,31 @@ def key_watches(
             KeyWatch(path, "audit key", lambda keys: audit.use_signer(signer_of(keys)), now)
         )
     return found
+
+
+async def follow_keys(
+    watches: Sequence[KeyWatch],
+    noted: Callable[[str, list[bytes]], object] = lambda *_: None,
+    failed: Callable[[], object] = lambda: None,
+) -> None:
+    """Use the keys of rings as they change; a ring that cannot be read leaves the keys before.
+
+    Args:
+        watches: of the rings.
+        noted: takes what a key is called and the keys to use, before they are used.
+        failed: counts an error.
+    """
+    while True:
+        for one in watches:
+            try:
+                keys = await asyncio.to_thread(one.look)
+                if keys is not None:
+                    noted(one.what, keys)
+                    one.use(keys)
+            except GuardError as error:
+                failed()
+                say(f"{error}; the keys before stay in use")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _read(entry: dict[str, Any], own: RingKey) -> RingKey:

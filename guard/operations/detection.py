@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from guard.core.json_values import strings_in_order
-from guard.core.model import Identity, Json
+from guard.core.model import Identity
 from guard.extensions.propagation.containment import CURSOR, EPOCH, FOUND, contained_set
 from guard.extensions.propagation.detection import (
     BY_RULE,
@@ -162,7 +162,7 @@ class Watch:
             return {}
         nodes = {event.node for event in events}
         texts = await read_texts(self._store, self._seal, self._tenant, nodes)
-        plain = [_text(arguments) for _, arguments in texts.values()]
+        plain = ["\n".join(strings_in_order(arguments)) for _, arguments in texts.values()]
         return dict(zip(texts, self._model.probabilities(plain), strict=True)) if plain else {}
 
     async def _keep(self, findings: list[Finding], last: bytes) -> None:
@@ -202,7 +202,3 @@ class Watch:
 
 DETECTOR: Final = "detector"
 """Name that opens incidents of findings."""
-
-
-def _text(arguments: dict[str, Json]) -> str:
-    return "\n".join(strings_in_order(arguments))

@@ -87,8 +87,8 @@ def open_sockets(settings: Settings) -> list[Sockets]:
         for (host, port), option in places.items():
             _open(f"{host}:{port}", option, _resolved(host, port), found)
         host, port = settings.admin_address
-        if settings.workers == 1 and port:
-            _open(ADMIN, "--admin", [(_family(host), (host, port))], found)
+        if port:
+            _open(ADMIN, "--admin", [(_family(host), (host, port))], found[:1])
         if settings.decisions is not None:
             _open_unix(DECISIONS, settings.decisions, PRIVATE, found)
         for path in settings.listening_sockets:

@@ -11,7 +11,6 @@ import asyncio
 import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -313,8 +312,10 @@ class DescribedStore:
             named,
             None if query.recalls is None else self._answers(query.recalls)[0],
             None if query.definition is None else self._answers(query.definition)[0],
-            # Nothing was told before what the call itself tells.
-            () if query.counters is None else _first_count(query.counters.fields),
+            # Nothing was added before what the call itself adds: field and amount in turn.
+            ()
+            if query.counters is None
+            else tuple(x for amount in query.counters.fields[1::2] for x in (int(amount), None)),
         )
 
     def _answers(self, lookup: LabelLookup) -> tuple[bytes | None, ...]:
@@ -570,8 +571,3 @@ def _window(roles: tuple[Role, ...], refused: int, role: Role) -> Window:
         refused=refusals,
         refused_in_a_row=refused,
     )
-
-
-def _first_count(fields: Sequence[bytes]) -> tuple[object, ...]:
-    """Return what counters are that nothing was added to before: field and amount in turn."""
-    return tuple(chain.from_iterable((int(amount), None) for amount in fields[1::2]))

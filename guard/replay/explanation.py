@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ruamel.yaml import YAML
 
 from guard.core.errors import InputError, MessageError
-from guard.core.policy import Action, Policy, Reason
+from guard.core.policy import Action, Policy
 from guard.policy.field_types import validate
 from guard.protocols.framing.json_messages import parse_json
 from guard.protocols.refusals import remedy
@@ -68,22 +68,21 @@ def explained(policy: Policy, judged: Judgement) -> dict[str, Any]:
             for f in judged.findings(policy)
         ],
         **({"facts": dict(verdict.facts)} if verdict.facts else {}),
-        "reasons": [_reason(policy, reason) for reason in verdict.reasons],
+        "reasons": [
+            {
+                "action": reason.action.label,
+                "code": reason.code,
+                "rule": reason.rule,
+                "detail": reason.detail,
+                "evidence": reason.evidence,
+                "remedy": reason.remedy,
+                "description": _description(policy, reason.rule),
+            }
+            for reason in verdict.reasons
+        ],
         "not_matched": [rule.id for rule in policy.rules if rule.id not in matched],
         "errors": list(verdict.errors),
         "policy": verdict.policy,
-    }
-
-
-def _reason(policy: Policy, reason: Reason) -> dict[str, Any]:
-    return {
-        "action": reason.action.label,
-        "code": reason.code,
-        "rule": reason.rule,
-        "detail": reason.detail,
-        "evidence": reason.evidence,
-        "remedy": reason.remedy,
-        "description": _description(policy, reason.rule),
     }
 
 

@@ -32,7 +32,7 @@ from guard.store.store import RedisSessionStore, fresh_store
 from guard.telemetry.audit_log import NoAuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from guard.core.ports import Detector, LedgerStore, SessionStore
     from guard.provenance.imports import ImportedItem
@@ -93,7 +93,6 @@ class Replay:
         policy: what to judge by.
         store: fresh state, as :func:`fresh_store` gives it.
         detectors: as in live traffic.
-        model_digests: by model name.
         memory: what every run's memory held before it: store, text and label of each item.
     """
 
@@ -102,7 +101,6 @@ class Replay:
         policy: Policy,
         store: RedisSessionStore,
         detectors: Sequence[Detector],
-        model_digests: Mapping[str, str] | None = None,
         memory: Sequence[ImportedItem] = (),
     ) -> None:
         self._memory = tuple(memory)
@@ -120,7 +118,6 @@ class Replay:
             seal=seal,
             metrics=self._metrics,
             ledger=RedisLedger(store),
-            model_digests=model_digests,
             open_loop=True,
         )
         self._clocks: dict[str, float] = {}
@@ -277,7 +274,6 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
     seal: Seal,
     metrics: metrics.Metrics,
     ledger: LedgerStore | None = None,
-    model_digests: Mapping[str, str] | None = None,
     open_loop: bool = False,
 ) -> Guard:
     """Return a guard that writes no audit log.
@@ -290,7 +286,6 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
         seal: key of the labels.
         metrics: counts errors.
         ledger: structure of graph memories.
-        model_digests: by model name.
         open_loop: a refused call is not marked, because the recording executed it.
     """
     audit, memory = NoAuditLog(), None
@@ -304,7 +299,7 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
     return Guard(
         policy,
         Stores(store, ledger=ledger),
-        Records(audit, metrics, model_digests=model_digests or {}),
+        Records(audit, metrics),
         detectors=detectors,
         memory=memory,
         seal=seal,
@@ -315,13 +310,8 @@ def offline_guard(  # noqa: PLR0913  (it joins the parts of one guard)
 async def judge_alone(guard: Guard, call: ToolCall) -> JudgedCall:
     """Judge a call whose message is not forwarded; its server offers the tool."""
     guard.calls.claim(call)
-    [judged] = await guard.judge(JudgeRequest([call], _not_forwarded))
+    [judged] = await guard.judge(JudgeRequest([call], lambda _: None))
     return judged
-
-
-def _not_forwarded(arguments: Sequence[Mapping[str, Json] | None]) -> None:
-    """Accept redacted arguments."""
-    del arguments
 
 
 async def find_flips(

@@ -39,9 +39,8 @@ SOCKET_SECONDS: Final = 5
 """Seconds that a client of the admin port may take over a request."""
 WORKER: Final = "worker"
 """Name of the server behind a Unix socket, and of its clients."""
+METRICS_PATH: Final = "/metrics"
 PROMPTS_PATH: Final = "/v1/prompts"
-FAMILIES_PATH: Final = "/families"
-"""Metrics as JSON, for the supervisor; served on a Unix socket only."""
 BODY_LIMIT: Final = 256 * 1024
 """Bytes of one prompt with its wrapping."""
 _Text = Annotated[str, Field(min_length=1)]
@@ -143,7 +142,6 @@ class AdminServer:
         self._posts = posts or {}
         self._health = health
         self._prompts = prompts
-        self._registry = registry
         self._metrics = make_wsgi_app(registry)
         self._is_workers = listener is not None and listener.family == socket.AF_UNIX
         self._server = _Server((host, port), _Handler, bind_and_activate=False)
@@ -180,7 +178,7 @@ class AdminServer:
             return _json(start_response, HTTPStatus.OK, self._posts[path](body))
         if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             return _json(start_response, HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
-        if path == "/metrics":
+        if path == METRICS_PATH:
             pages: Iterable[bytes] = self._metrics(environ, start_response)
             return pages
         return _json(start_response, *self._told(path))
@@ -188,8 +186,6 @@ class AdminServer:
     def _told(self, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
         if path == "/healthz":
             return HTTPStatus.OK, {"alive": True}
-        if path == FAMILIES_PATH and self._is_workers:
-            return HTTPStatus.OK, described(self._registry)
         if path == "/readyz":
             report = self._report()
             status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -248,20 +244,6 @@ def prompt_length(environ: WSGIEnvironment) -> int:
     if int(length) > BODY_LIMIT:
         raise MessageError("body_too_large", f"a prompt has at most {BODY_LIMIT} bytes", status=413)
     return int(length)
-
-
-def described(registry: CollectorRegistry) -> dict[str, object]:
-    """Return all metrics as JSON, for :mod:`guard.runtime.worker_reports`."""
-    families = [
-        {
-            "name": family.name,
-            "kind": family.type,
-            "help": family.documentation,
-            "samples": [[sample.name, sample.labels, sample.value] for sample in family.samples],
-        }
-        for family in registry.collect()
-    ]
-    return {"families": families}
 
 
 def _json(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.credentials.client_authentication import load_tenants
-from guard.credentials.key_ring import KeyWatch, key_watches, load_seal, open_signed_log
+from guard.credentials.key_ring import follow_keys, key_watches, load_seal, open_signed_log
 from guard.credentials.label_key import label_key_path
 from guard.operations.approvals import EVENT_FINDING
 from guard.operations.detection import Watch
@@ -49,9 +49,11 @@ async def serve(settings: Settings, redis: str, key: Path | None, files: Detecti
         known = load_tenants(settings.credentials)
         tenants = sorted({*tenants, *(known.names if known is not None else ())})
     watches = key_watches(path, seal, settings.audit_key, audit, _WALL)
+    keys = asyncio.get_running_loop().create_task(follow_keys(watches))
     try:
-        await _judge(store, seal, tenants, (audit, watches), files)
+        await _judge(store, seal, tenants, audit, files)
     finally:
+        keys.cancel()
         await store.aclose()
         audit.close()
 
@@ -60,10 +62,9 @@ async def _judge(
     store: RedisSessionStore,
     seal: Seal,
     tenants: list[str],
-    records: tuple[AuditLogFile | NoAuditLog, list[KeyWatch]],
+    audit: AuditLogFile | NoAuditLog,
     files: DetectionFiles,
 ) -> None:
-    audit, watches = records
     current: DetectionSettings | None = None
     found: list[Watch] = []
     while (settings := files.wanted()) is not None:
@@ -71,10 +72,6 @@ async def _judge(
             current = settings
             found = [Watch(store, seal, settings, tenant) for tenant in tenants]
         try:
-            for watch in watches:
-                keys = await asyncio.to_thread(watch.look)
-                if keys is not None:
-                    watch.use(keys)
             audit.follow()
             for one in found:
                 done = await one.round(_WALL())

@@ -164,12 +164,9 @@ async def _issuer(upstream: str, path: str) -> str:
             servers = (await client.get(url)).json()["authorization_servers"]
     except (httpx.HTTPError, ValueError, TypeError, KeyError):
         return ""
-    return _printable(servers[0]) if isinstance(servers, list) and servers else ""
-
-
-def _printable(said: object) -> str:
-    """Return what a server said, short and without control characters."""
-    return "".join(char for char in str(said)[:200] if char.isprintable())
+    # Short and without control characters: a server said it.
+    first = str(servers[0])[:200] if isinstance(servers, list) and servers else ""
+    return "".join(filter(str.isprintable, first))
 
 
 def _asks_login(name: str, issuer: str, declared: Sequence[str]) -> Checked:
@@ -183,9 +180,10 @@ async def check_redis(settings: Settings) -> list[Checked]:
     """Reach Redis, ask how it evicts, and compare clocks."""
     if settings.redis == EMBEDDED:
         try:
-            return [Checked("redis", Status.OK, f"embedded, {find_server()}")]
+            server = Checked("redis", Status.OK, f"embedded, {find_server()}")
         except GuardError as error:
-            return [Checked("redis", Status.FAIL, str(error), "install redis-server")]
+            server = Checked("redis", Status.FAIL, str(error), "install redis-server")
+        return [server, check_clock()]
     store = None
     try:
         client = open_client(
@@ -198,7 +196,7 @@ async def check_redis(settings: Settings) -> list[Checked]:
         reply = await store.client.execute("TIME")
     except GuardError as error:
         advice = "start it, and set maxmemory-policy noeviction"
-        return [Checked("redis", Status.FAIL, str(error), advice)]
+        return [Checked("redis", Status.FAIL, str(error), advice), check_clock()]
     finally:
         if store is not None:
             await store.aclose()

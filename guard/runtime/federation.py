@@ -233,8 +233,7 @@ def _of(server: str, block: Any) -> Any:
     return block
 
 
-async def _not_subscribed(request: types.SubscribeRequest | types.UnsubscribeRequest) -> Any:
-    del request
+async def _not_subscribed(_: types.SubscribeRequest | types.UnsubscribeRequest) -> Any:
     message = (
         "subscriptions are not federated: read the resource again, or subscribe at the listener of "
         "its own server"

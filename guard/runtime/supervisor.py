@@ -25,11 +25,9 @@ from guard.credentials.label_key import fallback_key, label_key_path
 from guard.environment import say
 from guard.processes.child_process import start_python
 from guard.processes.listening_ports import (
+    ADMIN,
     Sockets,
-    addresses,
-    bind_error,
     close_sockets,
-    occupied,
     open_sockets,
 )
 from guard.processes.notes import RunNote
@@ -107,7 +105,6 @@ class Supervisor:
         """Serve until SIGTERM or SIGINT; return the exit code."""
         for number in (*_STOPS, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, self._on_signal)
-        self._check_addresses()
         self._sockets = open_sockets(self._settings)
         directory = Path(tempfile.mkdtemp(prefix="guard-run-"))
         note: RunNote | None = None
@@ -133,17 +130,6 @@ class Supervisor:
                 if path is not None:
                     path.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
-
-    def _check_addresses(self) -> None:
-        """Refuse a start that no restart of a worker would mend.
-
-        Raises:
-            GuardError: somebody else listens where the guard is to, or nobody can.
-        """
-        for option, host, port in addresses(self._settings):
-            error = bind_error(host, port) if port else None
-            if error is not None:
-                raise occupied(option, host, port, error)
 
     def _embedded(self, directory: Path) -> EmbeddedRedis:
         """Return the Redis of this run, begun, with the state that an earlier one kept.
@@ -184,8 +170,7 @@ class Supervisor:
             say(f"the state is at {url}{kept}; {found}")
         return note
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._signals.add(number)
 
     def _begin(self, directory: Path, url: str) -> None:
@@ -209,11 +194,13 @@ class Supervisor:
             from guard.runtime.worker_reports import WorkerReports
 
             self._reports = WorkerReports(self._serving, len(self._slots))
+            [listener] = self._sockets[0].pop(ADMIN, [None])
             self._admin = AdminServer(
                 *self._settings.admin_address,
                 self._reports.registry,
                 self._reports.health,
                 self._reports.prompt,
+                listener=listener,
             )
 
     def _serving(self) -> list[tuple[int, Path]]:

@@ -149,7 +149,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     )
     store, seal = label_store(settings, client, confdir, policy.limits, audit, metrics, clock.now)
     recorders = _recorders(settings, metrics)
-    tenants = _tenants(settings)
+    proofs, tenants = _clients(settings, clock)
     names = () if tenants is None else tenants.names
     path, recovery, probe = memory_parts(
         settings, policy, store.client, seal, audit, metrics, reached, names
@@ -167,7 +167,7 @@ def assemble(  # noqa: PLR0913  (it is the composition root)
     )
     guard.action_trial_end = _action_trial_end(settings, confdir, audit, clock.now())
     telemetry = Telemetry(audit, metrics, clock)
-    enforcement = _enforcement(settings, policy, guard, store, seal, telemetry, tenants)
+    enforcement = _enforcement(settings, policy, guard, store, seal, telemetry, proofs, tenants)
     metrics.set(CALLS_AWAITED, enforcement.in_flight.awaited)
     metrics.set(REQUESTS_WAITING, lambda: enforcement.admission.waiting)
 
@@ -195,6 +195,7 @@ def _enforcement(  # noqa: PLR0913  (it is the composition root)
     store: RedisSessionStore,
     seal: Seal,
     telemetry: Telemetry,
+    proofs: Sequence[Proof],
     tenants: Tenants | None,
 ) -> Enforcement:
     """Join the handlers of messages."""
@@ -210,7 +211,7 @@ def _enforcement(  # noqa: PLR0913  (it is the composition root)
         ),
         telemetry=telemetry,
         credentials=Credentials(
-            _proofs(settings, clock),
+            proofs,
             {x.key: x.principal for x in settings.listeners if x.principal},
             login,
             None if tenants is None else tenants.of,
@@ -290,18 +291,18 @@ def _shared_exchanges(
     return StoredExchanges(texts, seal, lambda: guard.policy, metrics, guard.calls.classified)
 
 
-def _proofs(settings: Settings, clock: Clock) -> Sequence[Proof]:
-    """Return how clients can prove who they are.
+def _clients(settings: Settings, clock: Clock) -> tuple[Sequence[Proof], Tenants | None]:
+    """Return how clients can prove who they are, and their tenants; None where there is one.
 
     Raises:
         GuardError: the file cannot be used.
     """
     if settings.credentials is None:
-        return ()
+        return (), None
     # With its readers of tokens and certificates, which take megabytes.
-    from guard.credentials.client_authentication import load_proofs
+    from guard.credentials.client_authentication import load_proofs, load_tenants
 
-    return load_proofs(settings.credentials, clock.now)
+    return load_proofs(settings.credentials, clock.now), load_tenants(settings.credentials)
 
 
 def _detection(
@@ -317,19 +318,6 @@ def _detection(
         files.ask_for(policy.propagation.detection if policy.propagation is not None else None)
 
     return ask_for
-
-
-def _tenants(settings: Settings) -> Tenants | None:
-    """Return which tenant each principal is of, None where there is one.
-
-    Raises:
-        GuardError: the file cannot be used.
-    """
-    if settings.credentials is None:
-        return None
-    from guard.credentials.client_authentication import load_tenants
-
-    return load_tenants(settings.credentials)
 
 
 def _login(settings: Settings, seal: Seal, audit: AuditLog, clock: Clock) -> Login | None:

@@ -21,20 +21,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from guard.core import metrics
 from guard.core.errors import MessageError
 from guard.processes.workers import control_socket, control_sockets, last_words
 from guard.runtime.admin_port import (
-    FAMILIES_PATH,
+    METRICS_PATH,
     PROMPTS_PATH,
     HealthReport,
     prompt_length,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from wsgiref.types import WSGIEnvironment
 
@@ -83,15 +84,15 @@ def add_families(total: Families, other: Families, *, lasting: bool = False) -> 
                 values[key] = combine(values[key], value) if key in values else value
 
 
-def read(document: Iterable[Mapping[str, Any]]) -> Families:
-    """Return what :func:`guard.runtime.admin_port.described` was given."""
+def read(text: str) -> Families:
+    """Return the metrics of a worker, as it shows them to a scrape."""
     return {
-        family["name"]: (
-            family["kind"],
-            family["help"],
-            {(name, tuple(sorted(of.items()))): value for name, of, value in family["samples"]},
+        family.name: (
+            family.type,
+            family.documentation,
+            {(one.name, tuple(sorted(one.labels.items()))): one.value for one in family.samples},
         )
-        for family in document
+        for family in text_string_to_metric_families(text)
     }
 
 
@@ -123,9 +124,9 @@ class WorkerReports(Collector):
         for _, pulse in self._workers():
             # One that does not answer is shown as it was: its counters must not go back.
             with suppress(OSError, ValueError, http.client.HTTPException):
-                status, body = ask(pulse, "GET", FAMILIES_PATH)
+                status, body = ask(pulse, "GET", METRICS_PATH)
                 if status == HTTPStatus.OK:
-                    self._keep(pulse, read(json.loads(body)["families"]))
+                    self._keep(pulse, read(body.decode()))
         total: Families = {}
         with self._lock:
             for families in (self._ended, *self._last.values()):
@@ -144,7 +145,7 @@ class WorkerReports(Collector):
     def ended(self, pulse: Path) -> None:
         """Keep what a worker has counted that has ended: its last words, or what it last said."""
         with suppress(OSError, ValueError):
-            self._keep(pulse, read(json.loads(last_words(pulse).read_bytes())["families"]))
+            self._keep(pulse, read(last_words(pulse).read_text(encoding="utf-8")))
         with self._lock:
             self._gone.add(pulse)
             last = self._last.pop(pulse, None)

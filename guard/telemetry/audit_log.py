@@ -33,14 +33,13 @@ from guard.core.bounded_cache import bounded_cache
 from guard.core.errors import AuditError
 from guard.core.json_values import json_encoder
 from guard.core.model import Json, PrincipalRung, SessionRung
-from guard.core.policy import Action, Reason
+from guard.core.policy import Action
 from guard.telemetry.audit_tree import EVENT_CONTINUED, EVENT_REMOVED, AuditTree, Signer, trees_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from guard.core.calls import Target
     from guard.core.ports import DecisionRecord
 
 
@@ -100,7 +99,7 @@ class AuditLogFile:
         key: key of the destination fingerprints, up to 64 bytes.  Without one a fresh key is made,
             so fingerprints can be compared within one run of the process only.
         now: seconds since the epoch, for lines that are not about a decision.
-        signer: signs checkpoints of a Merkle tree over the lines; None keeps no tree.
+        signer: signs checkpoints of the Merkle tree over the lines; without one a fresh key does.
 
     Raises:
         AuditError: the file cannot be opened for appending.
@@ -115,7 +114,7 @@ class AuditLogFile:
         signer: Signer | None = None,
     ) -> None:
         self._path = path
-        self._tree = None if signer is None else AuditTree(signer, path)
+        self._tree = AuditTree(signer or Signer(secrets.token_bytes(KEY_BYTES)), path)
         self._lock = threading.Lock()
         key = key if key is not None else secrets.token_bytes(KEY_BYTES)
         self._marks = blake2b(digest_size=FINGERPRINT_BYTES, key=key)
@@ -163,7 +162,7 @@ class AuditLogFile:
         stale, self._descriptor = self._descriptor, fresh
         self._torn, self._end = False, -1
         os.close(stale)
-        if self._tree is not None and self._tree.size:
+        if self._tree.size:
             self.event(EVENT_CONTINUED, self._tree.continued())
 
     def follow(self) -> None:
@@ -182,22 +181,19 @@ class AuditLogFile:
 
     def use_signer(self, signer: Signer) -> None:
         """Sign checkpoints with other keys from now on."""
-        if self._tree is not None:
-            with self._lock:
-                self._tree.use_signer(signer)
+        with self._lock:
+            self._tree.use_signer(signer)
 
     @property
     def size(self) -> int:
-        """Lines written since it was opened, where they are numbered."""
-        return 0 if self._tree is None else self._tree.size
+        """Lines written since it was opened."""
+        return self._tree.size
 
     def checkpoint(self) -> str | None:
         """Sign what was written so far; return the signed note, None where nothing is new.
 
         A checkpoint that cannot be written is tried again with the next: it covers more.
         """
-        if self._tree is None:
-            return None
         with self._lock, suppress(OSError):
             return self._tree.checkpoint()
         return None
@@ -228,10 +224,7 @@ class AuditLogFile:
 
     def _write(self, fields: Mapping[str, Json]) -> None:
         with self._lock:
-            if self._tree is None:
-                self._append(fields)
-            else:
-                self._tree.append(self._append({**fields, **self._tree.next_fields()}))
+            self._tree.append(self._append({**fields, **self._tree.next_fields()}))
 
     def _append(self, fields: Mapping[str, Json]) -> bytes:
         """Write one line; return it without its newline."""
@@ -290,11 +283,27 @@ class AuditLogFile:
             "enforced": _ACTIONS[verdict.enforced],
             "mode": verdict.mode,
             "would_have_blocked": verdict.would_have_blocked,
-            "reasons": [_reason(reason) for reason in verdict.reasons[:ITEMS]],
+            "reasons": [
+                {
+                    "code": reason.code[:ID_CHARS],
+                    "rule": reason.rule[:ID_CHARS],
+                    "action": _ACTIONS[reason.action],
+                    "detail": reason.detail[:DETAIL_CHARS],
+                }
+                for reason in verdict.reasons[:ITEMS]
+            ],
             "decided_by": [rule[:ID_CHARS] for rule in verdict.decided_by[:ITEMS]],
             "errors": [error[:DETAIL_CHARS] for error in verdict.errors[:ITEMS]],
             "score": verdict.score,
-            "targets": [self._target(target) for target in classified.targets[:ITEMS]],
+            "targets": [
+                {
+                    "kind": target.destination.kind,
+                    "standing": target.status,
+                    "path": masked_path(target.path),
+                    "fingerprint": self.fingerprint(target.destination.canonical),
+                }
+                for target in classified.targets[:ITEMS]
+            ],
             "policy": verdict.policy,
             "models": dict(record.models),
             "milliseconds": round(record.seconds * 1000, 3),
@@ -315,14 +324,6 @@ class AuditLogFile:
             fields["omitted"] = {name: count for name, count in omitted.items() if count > 0}
         return fields
 
-    def _target(self, target: Target) -> dict[str, Json]:
-        return {
-            "kind": target.destination.kind,
-            "standing": target.status,
-            "path": masked_path(target.path),
-            "fingerprint": self.fingerprint(target.destination.canonical),
-        }
-
 
 @bounded_cache(64)
 def masked_path(path: str) -> str:
@@ -338,15 +339,6 @@ def masked_path(path: str) -> str:
         return "$[*]"
     masked = f"$['{first['quoted'] or first['dot']}']"
     return masked if first.end() == len(path) else f"{masked}[*]"
-
-
-def _reason(reason: Reason) -> dict[str, Json]:
-    return {
-        "code": reason.code[:ID_CHARS],
-        "rule": reason.rule[:ID_CHARS],
-        "action": _ACTIONS[reason.action],
-        "detail": reason.detail[:DETAIL_CHARS],
-    }
 
 
 def _instant(seconds: float) -> str:

@@ -425,7 +425,11 @@ def erase(
         report = SegmentReport(path)
         records = list(reader._read(path, report))  # noqa: SLF001  (its own file)
         calls = {r["id"] for r in records if r["type"] == "call" and concerns(r)}
-        kept = [r for r in records if r.get("id") not in calls and not _is_said(r, concerns)]
+        kept = [
+            r
+            for r in records
+            if r.get("id") not in calls and not (r["type"] == "prompt" and concerns(r))
+        ]
         if report.problem or len(kept) == len(records):
             continue
         status = path.stat()
@@ -436,10 +440,6 @@ def erase(
         path.unlink()
         gone += len(records) - len(kept)
     return gone
-
-
-def _is_said(record: dict[str, Json], concerns: Callable[[dict[str, Json]], bool]) -> bool:
-    return record["type"] == "prompt" and concerns(record)
 
 
 def key_id(key: bytes) -> str:

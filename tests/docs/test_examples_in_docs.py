@@ -75,7 +75,7 @@ def resolved(words):
     for word in words[1:]:
         if word not in getattr(command, "commands", ()):
             break
-        command = command.commands[word]
+        command = cli.loaded(command.commands[word])
     known = {"--help", *(option for p in command.params for option in p.opts)}
     named = {found[0] for word in words if (found := re.match(r"--[\w-]+", word))}
     return command, named - known

@@ -82,9 +82,8 @@ def _prompt_channel(session: Session) -> InputGuardrail[Any]:
     """Return a guardrail that passes on what a person typed, before the model is asked."""
 
     async def note(
-        context: RunContextWrapper[Any], agent: Agent[Any], given: str | Sequence[Any]
+        _: RunContextWrapper[Any], _agent: Agent[Any], given: str | Sequence[Any]
     ) -> GuardrailFunctionOutput:
-        del context, agent
         for text in _typed(given):
             await session.prompt(text)
         return GuardrailFunctionOutput(output_info=None, tripwire_triggered=False)

@@ -158,7 +158,7 @@ class _View:
     """Zero for an edge that is gone."""
     write: array[int] = field(default_factory=lambda: array("l"))
     """Number of the write that made each edge."""
-    slots: dict[tuple[int, str, int], int | list[int]] = field(default_factory=dict)
+    slots: dict[tuple[int, str, int], tuple[int, ...]] = field(default_factory=dict)
     at: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Edges by node, for deletions; filled once one is asked for."""
     indexed: int = 0
@@ -186,7 +186,7 @@ class _View:
             if kept != gone:
                 self.alias[gone] = kept
         elif write.change is Change.DELETE_EDGE:
-            for slot in _listed(self.slots.pop((one, write.relation, two), [])):
+            for slot in self.slots.pop((one, write.relation, two), ()):
                 self.weight[slot] = 0.0
         else:
             self._delete(one)
@@ -196,22 +196,16 @@ class _View:
             self.ignored += 1
             return
         key = (one, write.relation, two)
-        before = self.slots.get(key)
+        before = self.slots.get(key, ())
         # Edges that went with one of their nodes are still listed there.
-        live = (self.weight[slot] > 0 for slot in _listed(before if before is not None else []))
+        live = (self.weight[slot] > 0 for slot in before)
         if not self.duplicates_add and any(live):
             return
-        slot = len(self.weight)
+        self.slots[key] = (*before, len(self.weight))
         self.source.append(one)
         self.target.append(two)
         self.weight.append(write.weight)
         self.write.append(number)
-        if before is None:
-            self.slots[key] = slot
-        elif isinstance(before, list):
-            before.append(slot)
-        else:
-            self.slots[key] = [before, slot]
 
     def _delete(self, node: int) -> None:
         self.items.pop(node, None)
@@ -254,10 +248,6 @@ class _View:
         if without is None:
             self.graph = graph
         return graph
-
-
-def _listed(slots: int | list[int]) -> list[int]:
-    return [slots] if isinstance(slots, int) else slots
 
 
 class Ledger:

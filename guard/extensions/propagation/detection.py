@@ -124,7 +124,8 @@ class PoisoningDetector:
         worse = before is not None and before.label > event.label
         agreement = 1.0 - event.conflict(before if worse else None)
         credible = (agent.similarity(shape) + agent.stability() + agreement) / 3
-        known = _by_rule(event) if recognised is None else recognised
+        by_rule = float(event.label is Integrity.UNTRUSTED and bool(event.values))
+        known = by_rule if recognised is None else recognised
         score = DOUBT * (1.0 - credible) + (1.0 - DOUBT) * known
         source = next(
             (e.parent for e in event.edges if e.kind in _SURE and e.parent in self.found), b""
@@ -156,10 +157,6 @@ def _shape(event: Event) -> frozenset[str]:
             f"source {event.root_tool}",
         }
     )
-
-
-def _by_rule(event: Event) -> float:
-    return float(event.label is Integrity.UNTRUSTED and bool(event.values))
 
 
 # --- as it is kept beside what is contained ------------------------------------------------------

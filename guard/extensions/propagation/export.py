@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 TAGS: Final = {"mitre_atlas": "AML.T0080.000", "owasp_agentic": "ASI06"}
 """Memory poisoning in ATLAS, and memory and context poisoning in OWASP's list for agents."""
 PURPOSE: Final = "incident export"
-FORMATS: Final = ("json", "stix")
 _NAMES: Final = UUID("6f0a1c52-3b7e-4d0e-9a53-7c1d2f4b8e90")
 _COLUMNS: Final = (
     "node", "what", "tier", "hops", "r", "item", "store", "tool", "label", "session", "principal",

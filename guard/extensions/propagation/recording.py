@@ -323,7 +323,13 @@ class Spread:
     def _by_run(self) -> Iterator[bytes]:
         for passage, runs in self._marks.runs.items():
             mine = {run_print(self._seal, run) for run in runs} if passage in self._held else set()
-            same = [one for one in self._held.get(passage, []) if mine & set(_prints(one.more))]
+            same = [
+                one
+                for one in self._held.get(passage, [])
+                if not mine.isdisjoint(
+                    one.more[at : at + _PRINT] for at in range(0, len(one.more), _PRINT)
+                )
+            ]
             yield from (one.node for one in self._sources(same))
 
     def _by_resemblance(self) -> Iterator[bytes]:
@@ -474,7 +480,3 @@ def run_print(seal: Seal, run: str) -> bytes:
     of some hundred such items would be taken for made of another.
     """
     return seal.fingerprint(run)[:_PRINT]
-
-
-def _prints(more: bytes) -> Iterator[bytes]:
-    return (more[at : at + _PRINT] for at in range(0, len(more), _PRINT))

@@ -161,21 +161,15 @@ async def recall(
     Raises:
         OSError: the server did not answer, or with an error, which says neither yes nor no.
     """
-    async with _asked(url, trust, secret) as session:
-        return await _called(session, tool, arguments)
-
-
-@asynccontextmanager
-async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[ClientSession]:
-    """Open a session for one question, which is answered in time or raises OSError."""
     context = ssl.create_default_context()
     headers = {"proxy-authorization": f"Bearer {secret}"} if secret else {}
+    wait = timedelta(seconds=RECALL_SECONDS)
     try:
         if trust:
             context.load_verify_locations(trust)
         opened = open_session(url, headers, RECALL_SECONDS, verify=context, trust_env=False)
         async with asyncio.timeout(RECALL_SECONDS), opened as session:
-            yield session
+            result = await session.call_tool(tool, arguments, read_timeout_seconds=wait)
     except Exception as error:
         cause = first_cause(error)
         # Nothing of what was said is repeated.
@@ -183,16 +177,6 @@ async def _asked(url: str, trust: str = "", secret: str = "") -> AsyncIterator[C
         if isinstance(cause, httpx.HTTPStatusError):
             what = f"status {cause.response.status_code}"
         raise OSError(f"the memory server cannot be asked ({what})") from error
-
-
-async def _called(session: ClientSession, tool: str, arguments: dict[str, Json]) -> Json:
-    """Return the result of a tool.
-
-    Raises:
-        OSError: the tool answered with an error.
-    """
-    wait = timedelta(seconds=RECALL_SECONDS)
-    result = await session.call_tool(tool, arguments, read_timeout_seconds=wait)
     if result.isError:
         raise OSError("the recall failed")
     return result.model_dump(mode="json", by_alias=True, exclude_none=True)

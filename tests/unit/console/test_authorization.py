@@ -6,11 +6,12 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from guard.console.access import LINK_SECONDS, READS, SESSION_SECONDS, TRIES, Access
+from guard.console.access import LINK_SECONDS, READS, SESSION_SECONDS, TRIES
 from guard.console.authorization import AuthorizationMiddleware
-from guard.console.sign_in import load_people
+from guard.console.sign_in import ways_to_sign_in
 from guard.core.errors import InputError
 from guard.operations.deployment import Role
+from guard.settings import load_settings
 
 MAY = {
     None: set(),
@@ -134,7 +135,7 @@ def test_people_sign_in_with_their_secret(tmp_path):
     """A person has the roles of the file; another secret is nobody's."""
     path = tmp_path / "people.toml"
     path.write_text(f'[people.alice]\nsecret = "{SECRET}"\nroles = ["approver"]\n', "utf-8")
-    access = Access(load_people(path, lambda: 0.0).secrets, lambda: 0.0)
+    access = ways_to_sign_in(load_settings(None, console_people=path), lambda: 0.0).access
 
     person = access.bearer("alice's")
     assert (person.may(Role.VIEWER), person.may(Role.APPROVER)) == (True, True)
@@ -158,4 +159,4 @@ def test_a_people_file_that_is_wrong_is_refused(tmp_path, text):
     path = tmp_path / "people.toml"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError, match="people file"):
-        load_people(path, lambda: 0.0)
+        ways_to_sign_in(load_settings(None, console_people=path), lambda: 0.0)

@@ -77,9 +77,7 @@ async def issuer():
 def oidc(issuer, clock):
     """A console's side of that issuer."""
     table = OidcTable(issuer=issuer.url, client_id="guard", roles={"soc": (Role.APPROVER,)})
-    return OpenIdConnect(
-        table, SECRET, lambda: "http://console/sign-in/oidc/callback", lambda: clock.at
-    )
+    return OpenIdConnect(table, SECRET, "http://console/sign-in/oidc/callback", lambda: clock.at)
 
 
 async def _go(issuer, oidc, **answer):

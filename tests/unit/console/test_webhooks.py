@@ -132,7 +132,7 @@ EMPTY = PrincipalStatuses([], [], [])
 
 def test_a_message_names_no_receiver_and_what_an_agent_named_is_text():
     """No recipient, argument, mention, link, line or markup reaches the people of a channel."""
-    news = PendingNotices(lambda: "https://guard.test", lambda: NOW)
+    news = PendingNotices("https://guard.test", lambda: NOW)
     name = "<!channel> *x* [a](http://evil.test)\n\u202ereversed"
     [message] = news.of([[_asked(1, tool=name, principal="p" * 500)]], EMPTY)
     for shape in Shape:

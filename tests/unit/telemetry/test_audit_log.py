@@ -4,6 +4,7 @@ import json
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -119,6 +120,8 @@ def test_a_decision_becomes_one_line_with_the_whole_schema(tmp_path):
             "policy": "abc123",
             "models": {"prefix13": "ff00"},
             "milliseconds": 0.321,
+            "log": ANY,
+            "n": 0,
         }
     ]
 

@@ -1,12 +1,15 @@
 """Answers of the four model APIs as their servers send them, and what a client reads of them."""
 
 import json
+import platform
 from dataclasses import dataclass
 
 import httpx
 
 from tests.model_clients import ask
 
+# OpenAI's client asks for it once, by a process: no unit test may start one.
+platform.processor()
 FORMATS = ("openai_chat", "openai_responses", "anthropic_messages", "gemini")
 PATHS = {
     "chat/completions": "openai_chat",

@@ -1,7 +1,7 @@
 """``make compare BASE=COMMIT``: speed of the code at two commits, side by side.
 
-Each commit is checked out into a git worktree of its own and run by this Python with its packages,
-so that only the code differs.  Speed: a guard of each commit, or a process that makes decisions,
+The files of each commit are unpacked apart and run by this Python with its packages, so that only
+the code differs.  Speed: a guard of each commit, or a process that makes decisions,
 work in turns of a second or less (:mod:`lab.interleaved`).  One process may cost a tenth more
 than another one of the same code, so that the processes are started anew for each pair: a figure
 has one ratio new / base per pair, and its 95 % interval is over pairs.
@@ -25,13 +25,13 @@ from pathlib import Path
 from statistics import median
 
 from guard.core.errors import GuardError
-from guard.processes.loopback import Rig, free_port, start
+from guard.processes.loopback import Rig
 from guard.store.embedded import find_server
-from lab.guard_processes import processor_time, worker_of
+from lab.guard_processes import begin_guard, processor_time, worker_of
 from lab.interleaved import in_turns, ratio_of
 from lab.load import UPSTREAM, Contestant, run_load
+from tests.commits import unpack
 
-ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 12
 FEWEST = 3
 BLOCKS = 6
@@ -40,18 +40,6 @@ WARM = 2.0
 SIDES = ("base", "new")
 LOSS = 0.03
 """The loss that an interval must exclude."""
-
-
-@contextmanager
-def checked_out(commit):
-    """Give a commit's files in a temporary git worktree."""
-    with tempfile.TemporaryDirectory(prefix="guard-compare-") as directory:
-        tree = Path(directory, "tree")
-        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
 
 
 @contextmanager
@@ -84,12 +72,14 @@ def requests(trees, environments, blocks, seed):
     Raises:
         GuardError: a guard did not start, or refused calls.
     """
-    with Rig() as rig:
-        upstream = rig.server(UPSTREAM)
-        sides = [
-            _guard(rig, trees[side], environments[side], f"{side}-{seed}", upstream)
-            for side in SIDES
-        ]
+    sides = []
+    with ExitStack() as stack:
+        upstream = stack.enter_context(Rig()).server(UPSTREAM)
+        for side in SIDES:
+            rig = Rig(root=trees[side], environment=environments[side])
+            policy = trees[side] / "policies" / "default.yaml"
+            port, child = begin_guard(stack.enter_context(rig), policy, upstream)
+            sides.append((port, child.process.pid))
         for port, _ in sides:
             run_load(Contestant(port), WARM)
         pairs = list(in_turns(blocks, *(partial(_burst, *side) for side in sides), seed=seed))
@@ -97,20 +87,6 @@ def requests(trees, environments, blocks, seed):
         "requests/s": _sides(pairs, 0),
         "worker us per request": _sides(pairs, 1),
     }
-
-
-def _guard(rig, tree, variables, name, upstream):
-    """Start a tree's guard; return its port and its process."""
-    port = free_port()
-    key = ("--label-key", str(rig.directory / f"{name}.key"), "--admin", f"127.0.0.1:{free_port()}")
-    listener = ("--reverse", f"127.0.0.1:{port}=http://127.0.0.1:{upstream}")
-    audit = ("--audit", str(rig.directory / f"{name}.jsonl"))
-    policy = ("--policy", str(tree / "policies" / "default.yaml"))
-    command = ("-m", "guard", "run", *policy, *listener, *audit, *key)
-    log = rig.directory / f"{name}.log"
-    child = rig.keep(start(log, *command, environment=variables, root=tree))
-    child.wait_ready()
-    return port, child.process.pid
 
 
 def _burst(port, supervisor):
@@ -136,10 +112,10 @@ def decisions(name, trees, environments, blocks, seed):
     cores = sorted(os.sched_getaffinity(0))
     core = cores[seed % len(cores)]
     with ExitStack() as stack:
-        sides = [
-            stack.enter_context(_decider(name, trees[side], environments[side], core))
-            for side in SIDES
-        ]
+        sides = []
+        for side in SIDES:
+            rig = stack.enter_context(Rig(root=trees[side], environment=environments[side]))
+            sides.append(_decider(rig, name, trees[side], core))
         for ask in sides:
             ask()
         pairs = list(in_turns(blocks, *sides, seed=seed))
@@ -149,49 +125,24 @@ def decisions(name, trees, environments, blocks, seed):
     }
 
 
-@contextmanager
-def _decider(name, tree, variables, core):
+def _decider(rig, name, tree, core):
+    """Start a process that makes decisions; return a function that asks for them."""
     script = Path(__file__).with_name("decisions_on_demand.py")
-    policy = str(tree / "policies" / "default.yaml")
-    command = [sys.executable, str(script), name, policy, str(core)]
-    with subprocess.Popen(
-        command,
-        cwd=tree,
-        env=variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
-        given, said = process.stdin, process.stdout
-        assert given is not None
-        assert said is not None
+    words = (str(script), name, str(tree / "policies" / "default.yaml"), str(core))
+    process = rig.start(name, "-u", *words, read=True).process
 
-        def ask():
-            given.write("\n")
-            given.flush()
-            taken, spent = json.loads(said.readline())
-            return taken, spent
+    def ask():
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
 
-        yield ask
-        given.close()
-        process.wait(60)
+    return ask
 
 
 def _sides(pairs, figure):
     """Return a figure of the base and of the new code: medians over the turns of each."""
     base, new = ([turn[figure] for pair in pairs for turn in pair[side]] for side in (0, 1))
     return median(base), median(new)
-
-
-def excludes_loss(name, found):
-    """Return whether the interval of a figure excludes a loss of more than ``LOSS``."""
-    return found.low >= 1 - LOSS if name.endswith("/s") else found.high <= 1 + LOSS
-
-
-def _git(*words):
-    command = ["git", "-C", str(ROOT), *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main():
@@ -210,12 +161,10 @@ def main():
     if options.pairs < FEWEST:
         parser.error(f"an interval needs {FEWEST} pairs at least")
     measured = defaultdict(list)
-    with (
-        checked_out(options.base) as base,
-        checked_out(options.new) as new,
-        redis_on_path() as search,
-    ):
-        trees = dict(zip(SIDES, (base, new), strict=True))
+    with tempfile.TemporaryDirectory(prefix="guard-compare-") as place, redis_on_path() as search:
+        trees = {side: Path(place, side) for side in SIDES}
+        unpack(options.base, trees["base"])
+        unpack(options.new, trees["new"])
         environments = {side: environment(tree, search) for side, tree in trees.items()}
         for pair in range(options.pairs):
             found = requests(trees, environments, options.blocks, pair)
@@ -228,7 +177,7 @@ def main():
     good = True
     for name, figures in measured.items():
         ratio = ratio_of([math.log(new / base) for base, new in figures])
-        held = excludes_loss(name, ratio)
+        held = ratio.low >= 1 - LOSS if name.endswith("/s") else ratio.high <= 1 + LOSS
         good &= held
         before, after = (median(side) for side in zip(*figures, strict=True))
         print(

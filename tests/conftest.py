@@ -139,13 +139,14 @@ def own_server():
 
 @pytest.fixture
 def policy_from(tmp_path):
-    """Give a function that loads the policy of a text."""
+    """Give a function that loads the policy of a text, or of some texts together."""
     number = itertools.count()
 
-    def load(text):
-        path = tmp_path / f"policy{next(number)}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load_policies([path])
+    def load(*texts):
+        paths = [tmp_path / f"policy{next(number)}.yaml" for _ in texts]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text, encoding="utf-8")
+        return load_policies(paths)
 
     return load
 

@@ -5,8 +5,6 @@ that name times, in this or an older revision, and answers each line with the me
 :data:`TURN` decisions (milliseconds) and the processor time of one of these calls (microseconds).
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import importlib.util
@@ -16,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import guard
 
@@ -25,7 +22,7 @@ MANY = 1000
 """Calls of which the benchmark takes its percentiles; it makes fewer to prepare them."""
 
 
-def begun(name: str, policy: Path) -> Any:
+def begun(name, policy):
     """Return the benchmark's coroutine; it makes its decisions as standard input asks for them."""
     # Earlier commits have the lab inside the guard; the lab of this checkout is not theirs.
     inside = (Path(guard.__file__).parent / "lab").is_dir()
@@ -35,7 +32,7 @@ def begun(name: str, policy: Path) -> Any:
     driver = getattr(bench, "Driver", None) or bench._Driver
     calls = driver.calls
 
-    async def on_demand(self: Any, principal: str, count: int) -> Any:
+    async def on_demand(self, principal, count):
         if count < MANY:
             return await calls(self, principal, count)
         while sys.stdin.readline():
@@ -48,7 +45,7 @@ def begun(name: str, policy: Path) -> Any:
 
     driver.calls = on_demand
 
-    def progress(*_: object) -> None:
+    def progress(*_):
         """Show nothing."""
 
     if not apart:

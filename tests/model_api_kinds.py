@@ -4,8 +4,6 @@
 this file there and lists the kinds that no table classifies.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tomllib
@@ -13,13 +11,12 @@ import types
 import typing
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 TABLES = Path(__file__).parents[1] / "guard" / "protocols" / "llm"
 CLASSES = ("text", "call", "result", "inert", "refuse")
 
 
-def kinds_of(annotation: Any, tag: str) -> set[str]:
+def kinds_of(annotation, tag):
     """Return the values of the discriminator in a union of SDK types.
 
     Args:
@@ -38,23 +35,23 @@ def kinds_of(annotation: Any, tag: str) -> set[str]:
     return set()
 
 
-def _literals(annotation: Any) -> set[str]:
+def _literals(annotation):
     if typing.get_origin(annotation) is typing.Literal:
         return set(typing.get_args(annotation))
     return set().union(*map(_literals, typing.get_args(annotation)))
 
 
-def classified(table: dict[str, Any], section: str) -> set[str]:
+def classified(table, section):
     """Return the kinds that a section of a table has; ``*`` at the end stands for a family."""
     if section in table["units"]:
         return {kind for one in CLASSES for kind in table["units"][section].get(one, ())}
-    found: Any = table
+    found = table
     for name in section.split("."):
         found = found[name]
     return {*found, *(table["passes"] if section == "events" else ())}
 
 
-def unclassified(name: str) -> list[str]:
+def unclassified(name):
     """Return the kinds of the installed SDK that the table of an API lacks."""
     table = tomllib.loads((TABLES / f"{name}.toml").read_text(encoding="utf-8"))
     found = []
@@ -73,7 +70,7 @@ def unclassified(name: str) -> list[str]:
     return found
 
 
-def main() -> int:
+def main():
     """Print the missing kinds of each API; return 1 if there are any."""
     total = 0
     for path in sorted(TABLES.glob("*.toml")):

@@ -48,56 +48,63 @@ def conversation(api, prompt, call="", output=""):
     return [{"role": "user", **said}, *(rest if call else ())]
 
 
-def _openai_chat(url, messages, extra, *, streamed):
+def _openai_chat(url, messages, extra, http, *, streamed):
     import openai
 
     asked = {"model": "m", "messages": messages, "extra_body": extra}
-    with openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
+    with openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client:
         if streamed:
             with client.chat.completions.stream(**asked) as events:
                 choice = events.get_final_completion().choices[0]
         else:
             choice = client.chat.completions.create(**asked).choices[0]
-    calls = [
-        (c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or []
-    ]
+    made = choice.message.tool_calls or []
+    calls = [(c.id, c.function.name, json.loads(c.function.arguments)) for c in made]
     return choice.message.content, calls, choice.finish_reason
 
 
-def _openai_responses(url, messages, extra, *, streamed):
+def _openai_responses(url, messages, extra, http, *, streamed):
     import openai
 
     asked = {"model": "m", "input": messages, "extra_body": extra}
-    with openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
+    with openai.OpenAI(api_key="k", base_url=f"{url}/v1", http_client=http) as client:
         if streamed:
             with client.responses.stream(**asked) as events:
+                seen = list(events)
                 response = events.get_final_response()
+            items = [one.item for one in seen if one.type == "response.output_item.done"]
+            deltas = [one.delta for one in seen if one.type == "response.output_text.delta"]
+            assert _calls_among(items) == _calls_among(response.output)
+            assert "".join(deltas) == response.output_text
         else:
             response = client.responses.create(**asked)
-    made = [item for item in response.output if item.type == "function_call"]
-    calls = [(item.name, json.loads(item.arguments)) for item in made]
-    return response.output_text, calls, response.status
+    return response.output_text, _calls_among(response.output), response.status
 
 
-def _anthropic(url, messages, extra, *, streamed):
+def _calls_among(items):
+    made = [item for item in items if item.type == "function_call"]
+    return [(item.call_id, item.name, json.loads(item.arguments)) for item in made]
+
+
+def _anthropic(url, messages, extra, http, *, streamed):
     import anthropic
 
     asked = {"model": "m", "max_tokens": 9, "messages": messages, "extra_body": extra}
-    with anthropic.Anthropic(api_key="k", base_url=url) as client:
+    with anthropic.Anthropic(api_key="k", base_url=url, http_client=http) as client:
         if streamed:
             with client.messages.stream(**asked) as events:
                 message = events.get_final_message()
         else:
             message = client.messages.create(**asked)
     text = "".join(block.text for block in message.content if block.type == "text")
-    calls = [(b.name, b.input) for b in message.content if b.type == "tool_use"]
+    calls = [(b.id, b.name, b.input) for b in message.content if b.type == "tool_use"]
     return text, calls, message.stop_reason
 
 
-def _gemini(url, messages, extra, *, streamed):
+def _gemini(url, messages, extra, http, *, streamed):
     from google import genai
 
-    options = {"base_url": url, "extra_body": extra}
+    options = {"base_url": url, "extra_body": extra, "httpx_client": http}
     with genai.Client(api_key="k", http_options=options) as client:
         if streamed:
             chunks = list(client.models.generate_content_stream(model="m", contents=messages))
@@ -105,7 +112,8 @@ def _gemini(url, messages, extra, *, streamed):
             chunks = [client.models.generate_content(model="m", contents=messages)]
     parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
     text = "".join(part.text or "" for part in parts)
-    calls = [(p.function_call.name, p.function_call.args) for p in parts if p.function_call]
+    made = [part.function_call for part in parts if part.function_call]
+    calls = [(call.id, call.name, call.args) for call in made]
     return text, calls, chunks[-1].candidates[0].finish_reason.value
 
 
@@ -117,10 +125,10 @@ APIS = {
 }
 
 
-def ask(api, url, prompt, *, streamed, extra=None, **result):
+def ask(api, url, prompt, *, streamed, extra=None, http=None, **result):
     """Ask by a client's own accumulation of the stream, or for the whole answer.
 
     Returns:
         The text, the calls, and why the answer ended.
     """
-    return APIS[api](url, conversation(api, prompt, **result), extra, streamed=streamed)
+    return APIS[api](url, conversation(api, prompt, **result), extra, http, streamed=streamed)

@@ -25,6 +25,7 @@ from guard.demo.play import tell
 from guard.demo.story import Story, office
 from guard.processes.loopback import Rig, free_port
 from guard.settings import policies_directory
+from lab.guard_processes import begin_guard
 from lab.load import UPSTREAM
 from tests.e2e.clients import call_tool
 from tests.e2e.console_stage import PEOPLE, SECRET, browse
@@ -111,9 +112,8 @@ async def _play(narrator, running, held, audit):
 def _board():
     """Return the panels of a dashboard with the answers of a Prometheus that saw an attack."""
     with Rig() as rig:
-        admin, port, prometheus = free_port(), free_port(), free_port()
-        upstream = f"127.0.0.1:{port}=http://127.0.0.1:{rig.server(UPSTREAM)}"
-        rig.begin_guard("--policy", str(POLICY), "--reverse", upstream, admin=admin).wait_ready()
+        admin, prometheus = free_port(), free_port()
+        port, _ = begin_guard(rig, POLICY, rig.server(UPSTREAM), admin=admin)
         config = rig.directory / "prometheus.yml"
         scraped = {"job_name": "guard", "static_configs": [{"targets": [f"127.0.0.1:{admin}"]}]}
         scrape = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scraped]}

@@ -8,16 +8,15 @@ call with a shipped policy, and say how much it takes.  Prints one JSON object.
 
 import argparse
 import hashlib
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.commits import ROOT, unpack
+
 BUILT = ("*.whl", "*.tar.gz")
 EPOCH = "1700000000"
 """Any time will do: the same one must give the same bytes."""
@@ -35,11 +34,8 @@ def interpreters():
 
 def build(out):
     """Build from the files of the last commit; return the digests by file name."""
-    archive = ["git", "-C", str(ROOT), "archive", "HEAD"]
-    packed = subprocess.run(archive, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory(prefix="guard-source-") as source:
-        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-            files.extractall(source, filter="data")
+        unpack("HEAD", source)
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-d", str(out)],
             cwd=source,

@@ -98,59 +98,53 @@ def text(words: str) -> types.CallToolResult:
 # --- plain tools ------------------------------------------------------------------------------
 
 
-@server.tool()
-def test_simple_text() -> types.CallToolResult:
-    """Return a text."""
-    return text("This is a simple text response for testing.")
+def _embedded(uri: str, media: str, words: str = "This is an embedded resource content.") -> Any:
+    inner = types.TextResourceContents(uri=uri, mime_type=media, text=words)
+    return types.EmbeddedResource(type="resource", resource=inner)
+
+
+def _result(*content: Any, **fields: Any) -> types.CallToolResult:
+    return types.CallToolResult(content=list(content), **fields)
+
+
+PICTURE = types.ImageContent(type="image", data=PIXEL, mime_type="image/png")
+FIXED = {
+    "test_simple_text": text("This is a simple text response for testing."),
+    "test_image_content": _result(PICTURE),
+    "test_audio_content": _result(
+        types.AudioContent(type="audio", data=SOUND, mime_type="audio/wav")
+    ),
+    "test_embedded_resource": _result(_embedded("test://embedded-resource", "text/plain")),
+    "test_multiple_content_types": _result(
+        text("Multiple content types test:").content[0],
+        PICTURE,
+        _embedded("test://mixed-content-resource", "application/json", '{"test": "data"}'),
+    ),
+    "test_error_handling": _result(
+        text("This tool intentionally returns an error for testing").content[0], is_error=True
+    ),
+    "json_schema_2020_12_tool": text("ok"),
+}
+"""Results of the tools that always return the same."""
+
+
+def fixed(result: types.CallToolResult) -> Any:
+    """Return a tool of one result."""
+
+    def tool() -> types.CallToolResult:
+        return result
+
+    return tool
+
+
+for name, made in FIXED.items():
+    server.tool(name, description=name)(fixed(made))
 
 
 @server.tool()
 def echo(words: str) -> types.CallToolResult:
     """Return the words."""
     return text(words)
-
-
-@server.tool()
-def test_image_content() -> types.CallToolResult:
-    """Return a picture."""
-    picture = types.ImageContent(type="image", data=PIXEL, mime_type="image/png")
-    return types.CallToolResult(content=[picture])
-
-
-@server.tool()
-def test_audio_content() -> types.CallToolResult:
-    """Return a sound."""
-    sound = types.AudioContent(type="audio", data=SOUND, mime_type="audio/wav")
-    return types.CallToolResult(content=[sound])
-
-
-@server.tool()
-def test_embedded_resource() -> types.CallToolResult:
-    """Return a resource."""
-    return types.CallToolResult(content=[_embedded("test://embedded-resource", "text/plain")])
-
-
-@server.tool()
-def test_multiple_content_types() -> types.CallToolResult:
-    """Return a text, a picture and a resource."""
-    first = types.TextContent(type="text", text="Multiple content types test:")
-    picture = types.ImageContent(type="image", data=PIXEL, mime_type="image/png")
-    mixed = _embedded("test://mixed-content-resource", "application/json", '{"test": "data"}')
-    return types.CallToolResult(content=[first, picture, mixed])
-
-
-@server.tool()
-def test_error_handling() -> types.CallToolResult:
-    """Fail."""
-    failed = text("This tool intentionally returns an error for testing")
-    failed.is_error = True
-    return failed
-
-
-@server.tool()
-def json_schema_2020_12_tool() -> types.CallToolResult:
-    """Have a wide schema."""
-    return text("ok")
 
 
 @server.tool()
@@ -313,61 +307,41 @@ def _field(ctx: Context, name: str, field: str) -> Any:
     return (getattr(answer, "content", None) or {}).get(field)
 
 
-@server.tool()
-async def test_input_required_result_elicitation(ctx: Context) -> Result:
-    """Need a name."""
-    if not _given(ctx, "user_name"):
-        return _need(user_name=_ask("What is your name?", "name"))
-    return text(f"Hello, {_field(ctx, 'user_name', 'name')}!")
+NAME = {"user_name": _ask("What is your name?", "name")}
+CONFIRM = {"confirm": _ask("Please confirm", "ok", "boolean")}
+ROOTS = {"client_roots": types.ListRootsRequest()}
+NEEDED: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "test_input_required_result_elicitation": (None, NAME),
+    "test_streaming_elicitation": (None, NAME),
+    "test_input_required_result_sampling": (
+        None,
+        {"capital_question": _model("What is the capital of France?")},
+    ),
+    "test_input_required_result_list_roots": (None, ROOTS),
+    "test_input_required_result_request_state": ("asked", CONFIRM),
+    # The SDK refuses a state that it did not seal.
+    "test_input_required_result_tampered_state": ("asked", CONFIRM),
+    "test_input_required_result_multiple_inputs": (
+        "asked",
+        NAME | ROOTS | {"greeting": _model("Generate a greeting")},
+    ),
+}
+"""State and requests of the tools that need input once."""
 
 
-@server.tool()
-async def test_streaming_elicitation(ctx: Context) -> Result:
-    """Need a name, as above, on a stream."""
-    return await test_input_required_result_elicitation(ctx)
+def needing(state: str | None, requests: dict[str, Any]) -> Any:
+    """Return a tool that needs input, and the state back."""
+
+    async def tool(ctx: Context) -> Result:
+        if not _given(ctx, *requests) or ctx.request_state != state:
+            return _need(state, **requests)
+        return text(f"state-ok: {ctx.input_responses}")
+
+    return tool
 
 
-@server.tool()
-async def test_input_required_result_sampling(ctx: Context) -> Result:
-    """Need what a model says."""
-    if not _given(ctx, "capital_question"):
-        return _need(capital_question=_model("What is the capital of France?"))
-    return text(str((ctx.input_responses or {})["capital_question"]))
-
-
-@server.tool()
-async def test_input_required_result_list_roots(ctx: Context) -> Result:
-    """Need the client's roots."""
-    if not _given(ctx, "client_roots"):
-        return _need(client_roots=types.ListRootsRequest())
-    return text(str((ctx.input_responses or {})["client_roots"]))
-
-
-@server.tool()
-async def test_input_required_result_request_state(ctx: Context) -> Result:
-    """Need a confirmation, and the state back."""
-    if not _given(ctx, "confirm") or ctx.request_state != "asked":
-        return _need("asked", confirm=_ask("Please confirm", "ok", "boolean"))
-    return text("state-ok")
-
-
-@server.tool()
-async def test_input_required_result_tampered_state(ctx: Context) -> Result:
-    """Need a confirmation; the SDK refuses a state that it did not seal."""
-    return await test_input_required_result_request_state(ctx)
-
-
-@server.tool()
-async def test_input_required_result_multiple_inputs(ctx: Context) -> Result:
-    """Need three things at once."""
-    if not _given(ctx, "user_name", "greeting", "client_roots"):
-        return _need(
-            "asked",
-            user_name=_ask("What is your name?", "name"),
-            greeting=_model("Generate a greeting"),
-            client_roots=types.ListRootsRequest(),
-        )
-    return text("all given")
+for name, needed in NEEDED.items():
+    server.tool(name, description=name)(needing(*needed))
 
 
 @server.tool()
@@ -403,11 +377,6 @@ async def test_missing_capability(ctx: Context) -> Result:
 
 
 # --- resources and prompts --------------------------------------------------------------------
-
-
-def _embedded(uri: str, media: str, words: str = "This is an embedded resource content.") -> Any:
-    inner = types.TextResourceContents(uri=uri, mime_type=media, text=words)
-    return types.EmbeddedResource(type="resource", resource=inner)
 
 
 @server.resource("test://static-text", mime_type="text/plain")

@@ -5,6 +5,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,6 +27,8 @@ from guard.settings import policies_directory
 from guard.telemetry.audit_log import NoAuditLog
 from lab.pages import page
 
+NO_THREAD = AsyncMock(side_effect=AssertionError)
+"""Stands for reading in a thread of this process, which nothing may do."""
 SEAL = Seal(bytes(32), [bytes(range(32)), bytes(32)])
 
 
@@ -105,15 +108,10 @@ async def test_work_that_is_given_up_does_not_hold_up_the_next():
         assert await process.run(os.getpid) != os.getpid()
 
 
-async def in_thread(*_):
-    """Fail: nothing is read in a thread of this process."""
-    raise AssertionError
-
-
 def large_calls():
     """Return a reader of large bodies by another process."""
     processes = OtherProcesses(read_json=CallReader().read_json)
-    return LargeCalls(SEAL, Metrics(), lambda *_: None, in_thread, processes)
+    return LargeCalls(SEAL, Metrics(), lambda *_: None, NO_THREAD, processes)
 
 
 async def test_a_body_that_is_nested_too_deep_costs_others_nothing():

@@ -8,21 +8,22 @@ other way round, a guard of 0.1 on the state of this version stops what it canno
 
 import base64
 import json
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from guard.pipeline.exchange import Exchange
-from guard.protocols.http.message import HttpRequest
 from guard.runtime.wiring import assemble
 from guard.settings import Settings
+from tests.roads import http_request, in_session, tool_call
 
 FOLDER = Path(__file__).parent / "upgrade"
 LEFT = json.loads((FOLDER / "state_0_1.json").read_text(encoding="utf-8"))
 LISTENER = "127.0.0.1:19334"
 UPSTREAM = "127.0.0.1:19333"
-NEXT = {"id": 100}
+IDS = count(101)
 
 
 @pytest.fixture
@@ -56,30 +57,11 @@ async def upgraded(own_server, kept_key):
     await parts.store.aclose()
 
 
-async def ask(parts, session, method, params):
-    """Return what becomes of a request: an exchange that goes out, or the answer that stays."""
-    NEXT["id"] += 1
-    body = {"jsonrpc": "2.0", "id": NEXT["id"], "method": method, "params": params}
-    return await parts.enforcement.requests.on_request(
-        HttpRequest(
-            method="POST",
-            scheme="http",
-            host=UPSTREAM,
-            target="/mcp",
-            headers=(("content-type", "application/json"), ("x-guard-session", session)),
-            body=json.dumps(body).encode(),
-            server=LISTENER,
-            connection="c",
-        )
-    )
-
-
 async def mail(parts, session, receiver):
     """Return why a mail does not go out, empty where it does."""
-    arguments = {"to": receiver, "body": "hello"}
-    outcome = await ask(
-        parts, session, "tools/call", {"name": "send_email", "arguments": arguments}
-    )
+    call = tool_call("send_email", {"to": receiver, "body": "hello"}, next(IDS))
+    request = http_request(call, in_session(session), host=UPSTREAM, server=LISTENER)
+    outcome = await parts.enforcement.requests.on_request(request)
     if isinstance(outcome, Exchange):
         return ""
     return str(json.loads(outcome.body)["result"]["content"][0]["text"])

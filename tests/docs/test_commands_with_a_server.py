@@ -4,14 +4,11 @@ Each block runs line by line in a home directory of its own.  An example in the 
 a port, a path below ``/run``) is replaced by what the home has.
 """
 
-import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
-import time
-from contextlib import aclosing
 from hashlib import sha256
 from signal import SIGTERM
 from uuid import uuid4
@@ -21,15 +18,13 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.core.calls import ToolResult
-from guard.policy import load_policies
 from guard.processes.loopback import free_port, start
-from guard.store.store import RedisSessionStore
 from tests.docs.documents import ROOT, blocks, commands
+from tests.e2e.running_console import played, send
 from tests.e2e.running_guard import wait_until
-from tests.guards import KEY, guard_on
+from tests.guards import KEY
 from tests.unit.extensions.propagation.test_incidents import spread
-from tests.unit.provenance.agents import POLICY, Agent
+from tests.unit.provenance.agents import POLICY
 
 pytestmark = pytest.mark.e2e
 
@@ -124,22 +119,13 @@ class Home:
     def _send(self):
         async def work(agent):
             await agent.say("Tell everybody about it")
-            asked, verdict = await agent.ask("send", {"to": self.recipient, "body": "b"})
-            if verdict.enforced.forwards:
-                await agent.guard.observe(ToolResult(asked, "sent", agent.at))
-            return asked.call.id, verdict.enforced.label
+            return await send(agent, {"to": self.recipient, "body": "b"})
 
         return self.work(work)
 
     def work(self, work):
         """Return what an agent's work gives."""
-
-        async def play():
-            async with aclosing(RedisSessionStore.at(self.redis, timeout=60.0)) as store:
-                policy = load_policies([self.place / "policy.yaml"])
-                return await work(Agent(guard_on(store, policy), at=time.time()))
-
-        return asyncio.run(play())
+        return played(self.redis, self.place / "policy.yaml", work)
 
     def _configure_client(self):
         """Write the configurations of clients: a server that is a command, and one at a URL."""
@@ -170,15 +156,13 @@ class Home:
         return f"127.0.0.1:{port}"
 
     def _example(self, word):
+        listed = {"MARK": ["grants", "list"], "0c7d5e8a2b11": ["keys", "list", "labels"]}
+        if word in listed:
+            return self._run(listed[word]).split()[0]
         if word == "4f1c0b7a9d2e6f83":
             return self._ask()
-        if word == "inc-167a8b312290":
-            return self.incident
-        if word == "MARK":
-            return self._run(["grants", "list"]).split()[0]
-        if word == "0c7d5e8a2b11":
-            return self._run(["keys", "list", "labels"]).split()[0]
-        return {"npx": sys.executable, "some-server": "server.py"}.get(word, word)
+        here = {"npx": sys.executable, "some-server": "server.py"}
+        return (here | {"inc-167a8b312290": self.incident}).get(word, word)
 
     def _serve(self, words):
         """Start a command that serves, after those that have its addresses."""

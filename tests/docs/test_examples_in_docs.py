@@ -162,9 +162,8 @@ def test_the_readme_policy_judges_what_the_readme_says(arguments, rung, action, 
 
 def contributing(language):
     """Return the examples of CONTRIBUTING.md in a language."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    found = [m for m in BLOCK.finditer(text) if m["language"] == language]
-    return [re.sub(rf"^{m['indent']}", "", m["text"], flags=re.MULTILINE) for m in found]
+    found = blocks(language, *every_title(language))
+    return [one.values[0] for one in found if one.id.startswith("CONTRIBUTING:")]
 
 
 @pytest.fixture

@@ -1,18 +1,18 @@
 """Clients that several tests have: agents under load, a wrapper, a reader of a slow answer."""
 
 import asyncio
-import http.client
 import itertools
 import json
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import httpx
 
 from guard.processes.loopback import START_SECONDS
-from tests.e2e.running_guard import ROOT, tool_call, wait_until
+from tests.e2e.raw_server import RawClient
+from tests.e2e.running_guard import ROOT, json_bytes, parsed, tool_call, wait_until
 
 SECONDS = 60.0
 PAUSE_SECONDS = 0.05
@@ -93,15 +93,15 @@ class Load:
                 break
             stranger = number % 5 == 4
             ident = f"{'refuse' if stranger else 'release'}-{agent}-{number}"
-            body = json.dumps(tool_call(self._stranger if stranger else self._to, ident=ident))
+            call = tool_call(self._stranger if stranger else self._to, ident=ident)
             try:
-                kept, result = self._asked(kept, body)
+                kept, raw = self._asked(kept, json_bytes(call, "x-guard-session: s1"))
+                result = parsed(raw)[1]["result"]
                 if stranger != (result.get("isError") is True):
                     self.failures.append(f"{ident}: {result}")
                 (self.refused if stranger else self.released).append(ident)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, ValueError, IndexError) as error:
                 self.failures.append(f"{ident}: {error!r}")
-                kept = None
             if agent % 2 and kept is not None:
                 kept.close()
                 kept = None
@@ -109,26 +109,16 @@ class Load:
         if kept is not None:
             kept.close()
 
-    def _asked(self, kept, body):
-        """Return the connection that answered, and the result."""
-        # One that the server has closed would open itself again, at the same pod.
-        if kept is not None and kept.sock is not None:
-            with suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                return kept, _posted(kept, body)
+    def _asked(self, kept, data):
+        """Return the connection that answered, and the answer."""
+        if kept is not None:
+            if answer := kept.ask(data):
+                return kept, answer
+            with closing(kept), suppress(ConnectionError):
+                kept.socket.recv(1)  # One that is silent still has lost the call.
         with self._lock:
-            port = self.ports[next(self._turns) % len(self.ports)]
-            made = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            return made, _posted(made, body)
-
-
-def _posted(connection, body):
-    headers = {"content-type": "application/json", "x-guard-session": "s1"}
-    try:
-        connection.request("POST", "/mcp", body, headers)
-        return dict(json.loads(connection.getresponse().read())["result"])
-    except (OSError, http.client.HTTPException):
-        connection.close()
-        raise
+            made = RawClient(self.ports[next(self._turns) % len(self.ports)])
+            return made, made.ask(data)
 
 
 class Wrapper:
@@ -176,22 +166,31 @@ class Wrapper:
 
 
 class Posting:
-    """One POST of a client that reads events, whose answer is read by a task as it comes."""
+    """One POST of a client that reads events, whose answer is read by a task as it comes.
 
-    def __init__(self, url, document, proxy=None):
-        self._client = httpx.AsyncClient(trust_env=False, timeout=SECONDS, proxy=proxy)
+    Args:
+        url: of the server.
+        document: of the body; None makes it a GET.
+        proxy: in between.
+        headers: besides.
+    """
+
+    def __init__(self, url, document, proxy=None, headers=None):
+        self._client = httpx.AsyncClient(
+            trust_env=False, timeout=SECONDS, proxy=proxy, headers=headers
+        )
         self._url, self._document = url, document
-        self.status, self.type, self.text = 0, "", ""
+        self.status, self.headers, self.text = 0, {}, ""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self):
         accept = {"accept": "application/json, text/event-stream"}
-        posted = self._client.stream("POST", self._url, json=self._document, headers=accept)
+        method = "GET" if self._document is None else "POST"
+        posted = self._client.stream(method, self._url, json=self._document, headers=accept)
         async with self._client, posted as answer:
-            self.status, self.type = answer.status_code, answer.headers.get("content-type", "")
+            self.status, self.headers = answer.status_code, answer.headers
             async for piece in answer.aiter_text():
                 self.text += piece
-        return self
 
     async def reads(self, text):
         """Wait until something stands in what has come so far."""

@@ -2,16 +2,13 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
-import tempfile
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote_plus, urlencode
 
 import httpx
@@ -47,18 +44,9 @@ SLOW = 3
 """Exit code of ``browse.mjs`` after its time limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A guard with its console."""
-
-    guard: int
-    url: str
-    """Of the console."""
-
-
 @contextmanager
 def stage(policy):
-    """Start an upstream, a guard and its console, and end them with the block.
+    """Start an upstream, a guard and its console; yield the guard's port and the console's URL.
 
     Raises:
         GuardError: one did not start.
@@ -70,7 +58,7 @@ def stage(policy):
         options = ("--console", f"127.0.0.1:{console}", "--console-people", str(people))
         port = rig.guard(policy, rig.server(UPSTREAM), *options)
         wait_until(partial(listens, console), "the console")
-        yield Stage(port, f"http://127.0.0.1:{console}")
+        yield SimpleNamespace(guard=port, url=f"http://127.0.0.1:{console}")
 
 
 class BrowserSlowError(GuardError):
@@ -95,36 +83,18 @@ def browse(modules, asked, seconds=900.0):
     if node is None or chromium is None:
         return "node or chromium is not installed"
     variables = {"BROWSER_MODULES": str(modules.resolve()), "CHROMIUM": chromium}
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profiles,
-        tempfile.TemporaryFile() as said,
-        tempfile.TemporaryFile() as told,
-    ):
-        # Files, not pipes: a Chromium that outlived its driver would hold a pipe open.
-        process = subprocess.Popen(
-            [node, str(BROWSE)],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=told,
-            env={**child_environment([]), **variables},
-            start_new_session=True,
-        )
+    with Rig(environment={**child_environment([]), **variables}) as rig:
+        child = rig.start("browser", node, str(BROWSE))
+        given = {"profiles": str(rig.directory), "seconds": seconds, **asked}
         try:
-            given = {"profiles": profiles, "seconds": seconds, **asked}
-            process.communicate(json.dumps(given).encode(), seconds + 30)
+            child.process.communicate(json.dumps(given).encode(), seconds + 30)
         except subprocess.TimeoutExpired as error:
             raise BrowserSlowError("the browser's driver did not end") from error
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        said.seek(0)
-        told.seek(0)
-        if process.returncode:
-            why = told.read().decode("utf-8", "replace")[-800:]
-            kind = BrowserSlowError if process.returncode == SLOW else GuardError
-            raise kind(f"the browser failed: {why}")
-        return json.loads(said.read().splitlines()[-1])
+        said = child.said()
+        if code := child.process.returncode:
+            kind = BrowserSlowError if code == SLOW else GuardError
+            raise kind(f"the browser failed: {said[-800:]}")
+        return json.loads(next(line for line in reversed(said.splitlines()) if line[:1] == "{"))
 
 
 def play_hostile(on, texts):

@@ -40,12 +40,6 @@ def isolates():
     return subprocess.run(tried, check=False, capture_output=True).returncode == 0
 
 
-def closed_above(path):
-    """Return the directory above a path that others may not enter; empty where there is none."""
-    closed = [str(x) for x in path.parents if not x.stat().st_mode & stat.S_IXOTH]
-    return closed[-1] if closed else ""
-
-
 class OtherUser:
     """Directories that one user may write, and processes of that user in them.
 
@@ -72,11 +66,14 @@ class OtherUser:
 
     def run(self, name, *command, given):
         """Start a command with some environment variables."""
+        # Directories above Python that others may not enter, the highest one last.
+        above = Path(sys.base_prefix).parents
+        closed = [str(x) for x in above if not x.stat().st_mode & stat.S_IXOTH]
         environment = {
             "PATH": os.environ["PATH"],
             "POD": str(self.directory),
             "PYTHON": sys.base_prefix,
-            "CLOSED": closed_above(Path(sys.base_prefix)),
+            "CLOSED": "".join(closed[-1:]),
             "KEPT": str(self._kept),
         }
         environment |= {one: self.here(value) for one, value in given.items()}

@@ -1,4 +1,4 @@
-"""A server of raw bytes whose connections and threads all end with it."""
+"""A server of raw bytes whose connections and threads all end with it, and a client to match."""
 
 import re
 import socket
@@ -7,6 +7,8 @@ from contextlib import suppress
 
 PATIENCE = 120.0
 """How long a test waits before something is said to hang; nothing is measured by it."""
+
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length:\s*(\d+)")
 
 
 class RawServer:
@@ -71,11 +73,43 @@ def _wake(waiting):
         socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
 
+class RawClient:
+    """A connection to a port of loopback, byte by byte."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+
+    def ask(self, data):
+        """Send bytes; return one whole answer, or what came before the connection ended."""
+        found = b""
+        with suppress(OSError):
+            self.socket.sendall(data)
+            while more := self.socket.recv(65536):
+                found += more
+                head, blank, rest = found.partition(b"\r\n\r\n")
+                match = _LENGTH.search(head)
+                if blank and match and len(rest) >= int(match[1]):
+                    break
+        return found
+
+    def head(self):
+        """Read to the blank line, no further."""
+        found = b""
+        with suppress(OSError):
+            while not found.endswith(b"\r\n\r\n") and (byte := self.socket.recv(1)):
+                found += byte
+        return found
+
+    def close(self):
+        """Hang up."""
+        self.socket.close()
+
+
 def whole_request(buffer):
     """Return the first request in what has come so far, None while it is not whole."""
     head, blank, rest = buffer.partition(b"\r\n\r\n")
     if not blank:
         return None
-    match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
+    match = _LENGTH.search(head)
     size = int(match[1]) if match else 0
     return head + blank + rest[:size] if len(rest) >= size else None

@@ -1,28 +1,43 @@
 """A real ``guard console`` process, on an audit log and a Redis of the test."""
 
+import asyncio
 import os
 import re
-from dataclasses import dataclass
+import time
+from contextlib import aclosing
+from types import SimpleNamespace
 
-from guard.processes.loopback import Child, start
+from guard.core.calls import ToolResult
+from guard.policy import load_policies
+from guard.processes.loopback import start
+from guard.store.store import RedisSessionStore
 from tests.e2e.running_guard import wait_until
-from tests.guards import KEY
+from tests.guards import KEY, guard_on
+from tests.unit.provenance.agents import Agent
 
-_LINK = re.compile(r"guard: console at (\S+)/sign-in/(\S+) ")
+_LINK = re.compile(r"guard: console at (\S+)/sign-in/\S+ ")
 
 
-@dataclass
-class RunningConsole:
-    """A console and where it is."""
+def played(redis, policy, work):
+    """Return what an agent's work gives, under a policy file and on the Redis of a console."""
 
-    child: Child
-    url: str
-    secret: str
-    """Of the printed link."""
+    async def play():
+        async with aclosing(RedisSessionStore.at(redis, timeout=60.0)) as store:
+            return await work(Agent(guard_on(store, load_policies([policy])), at=time.time()))
+
+    return asyncio.run(play())
+
+
+async def send(agent, arguments):
+    """Send, where that is allowed; return the id of the decision and the verdict."""
+    asked, verdict = await agent.ask("send", arguments)
+    if verdict.enforced.forwards:
+        await agent.guard.observe(ToolResult(asked, "sent", agent.at))
+    return asked.call.id, verdict.enforced.label
 
 
 def start_console(directory, redis, *options):
-    """Start it; ``directory`` becomes its state directory, with audit log and label key."""
+    """Start it in its state directory, with audit log and label key; return process and URL."""
     key = directory / "label.key"
     key.write_bytes(KEY)
     key.chmod(0o600)
@@ -37,4 +52,4 @@ def start_console(directory, redis, *options):
         return _LINK.search(child.log.read_text("utf-8"))
 
     found = wait_until(printed, "the console's link")
-    return RunningConsole(child, found[1], found[2])
+    return SimpleNamespace(child=child, url=found[1])

@@ -3,12 +3,11 @@
 import hashlib
 import json
 import os
-import re
 import socket
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families as parsed_me
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Child, Rig, free_port, start
-from lab.envoy_rig import FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
+from lab.envoy_rig import Edge, FrontedRig, RunningEnvoy, find_envoy, fronted, start_envoy
 from lab.guard_processes import worker_of
-from tests.e2e.raw_server import PATIENCE, RawServer, whole_request
+from tests.e2e.raw_server import PATIENCE, RawClient, RawServer, whole_request
 
 ROOT = Path(__file__).resolve().parents[2]
 BEHIND_ENVOY = os.environ.get("GUARD_PEP") == "envoy"
@@ -61,15 +60,20 @@ class Upstream(RawServer):
         self.answer = default_answer
         super().__init__(listener)
 
-    def _serve(self, client):
+    def requests(self, client):
+        """Yield each whole request of a connection."""
         buffer = b""
         while data := client.recv(65536):
             self.received += data
             buffer += data
             while (request := whole_request(buffer)) is not None:
                 buffer = buffer[len(request) :]
-                with suppress(OSError):  # The guard, or who asked it, may have left.
-                    client.sendall(self.answer(request))
+                yield request
+
+    def _serve(self, client):
+        for request in self.requests(client):
+            with suppress(OSError):  # The guard, or who asked it, may have left.
+                client.sendall(self.answer(request))
 
 
 @dataclass
@@ -94,13 +98,12 @@ def default_answer(request, text="done"):
     ]
     if not answers:
         return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-    return json_response(answers if isinstance(message, list) else answers[0])
+    return http_answer(json.dumps(answers if isinstance(message, list) else answers[0]).encode())
 
 
-def json_response(document):
-    """Return an HTTP response with a JSON body."""
-    body = json.dumps(document).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+def http_answer(body, media="application/json"):
+    """Return an HTTP answer with a body."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {media}\r\ncontent-length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 
@@ -133,9 +136,8 @@ class RunningGuard:
 
     def send(self, data):
         """Send raw bytes and return everything that comes back until the guard is silent."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS) as client:
-            client.sendall(data)
-            return read_response(client)
+        with closing(RawClient(self.port)) as client:
+            return client.ask(data)
 
     def post(self, document, headers=None):
         """POST JSON and return status and parsed body."""
@@ -184,23 +186,6 @@ def parsed(raw):
     return int(head.split(b" ", 2)[1]), json.loads(body) if body else None
 
 
-def read_response(client):
-    """Read one complete response, or what there is when the connection ends."""
-    data = b""
-    while True:
-        try:
-            chunk = client.recv(65536)
-        except (TimeoutError, ConnectionResetError):
-            return data
-        if not chunk:
-            return data
-        data += chunk
-        head, blank, rest = data.partition(b"\r\n\r\n")
-        match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
-        if blank and match and len(rest) >= int(match[1]):
-            return data
-
-
 def start_guard(
     directory,
     upstream,
@@ -246,13 +231,25 @@ def start_guard(
     return RunningGuard(child, port, admin, audit, upstream, envoy=envoy)
 
 
-def start_decider(directory, edge, upstreams, *options, name="guard", **variables):
-    """Start ``guard decide`` behind an Envoy, for servers that only the way out leads to.
+def edge_before(upstream, **more):
+    """Return an Envoy's place before a guard, and again between that and a server named mail."""
+    place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
+    return Edge(
+        guard=f"unix:{place / 'decide.sock'}",
+        clear={free_port(): "mail"},
+        egress=str(place / "egress.sock"),
+        servers={"mail": ("127.0.0.1", upstream.port)},
+        **more,
+    )
+
+
+def start_decider(directory, edge, upstream, *options, name="guard", **variables):
+    """Start ``guard decide`` behind an Envoy, for a server that only the way out leads to.
 
     Args:
         directory: of its files.
         edge: of the Envoy.
-        upstreams: servers by name; the first one keeps what the guard is asked about later.
+        upstream: that the guard is asked about later.
         options: besides.
         name: of its log.
         variables: of its environment besides.
@@ -261,22 +258,25 @@ def start_decider(directory, edge, upstreams, *options, name="guard", **variable
     words = ["-m", "guard", "decide", "--policy", str(ROOT / "policies" / "default.yaml")]
     words += ["--listen", edge.guard, "--egress", f"unix:{edge.egress}", "--audit", str(audit)]
     words += ["--admin", f"127.0.0.1:{admin}", "--data", "memory", *options]
-    words += ["--label-key", str(directory / "label.key")]
-    for server in upstreams:
-        # Nobody is at that address: what arrives has come by the way out.
-        words += ["--server", f"{server}=http://{server}.test:1/mcp"]
+    # Nobody is at that address: what arrives has come by the way out.
+    words += [
+        "--label-key",
+        str(directory / "label.key"),
+        "--server",
+        "mail=http://mail.test:1/mcp",
+    ]
     given = {k: v for k, v in os.environ.items() if k != "GUARD_PEP"} | variables
     child = start(directory / f"{name}.log", *words, environment=given)
     child.wait_ready()
-    port, upstream = next(iter(edge.clear)), next(iter(upstreams.values()))
-    return RunningGuard(child, port, admin, audit, upstream)
+    return RunningGuard(child, next(iter(edge.clear)), admin, audit, upstream)
 
 
 def http_bytes(body=b"", *lines, method="POST", target="/mcp", host="tools.test"):
-    """Return a request; where no line of its head says how long the body is, one is added."""
+    """Return a request; where no line of its head says how long a body is, one is added."""
     sized = ("content-length", "transfer-encoding")
-    length = f"content-length: {len(body)}"
-    rest = lines if any(line.lower().startswith(sized) for line in lines) else (*lines, length)
+    bare = not body and method in {"GET", "CONNECT"}
+    length = () if bare else (f"content-length: {len(body)}",)
+    rest = lines if any(line.lower().startswith(sized) for line in lines) else (*lines, *length)
     head = (f"{method} {target} HTTP/1.1", f"host: {host}", *rest, "", "")
     return "\r\n".join(head).encode() + body
 

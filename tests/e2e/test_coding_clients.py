@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,17 +36,9 @@ supports_websockets = false
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.programs("node")]
 
 
-class Desk(NamedTuple):
-    """A user's machine: home, project, and environment with a running guard."""
-
-    home: Path
-    project: Path
-    environment: dict[str, str]
-
-
 @pytest.fixture(scope="module")
 def desk():
-    """Start a guard and write the hooks; skip without the clients."""
+    """Start a guard and write the hooks on a user's machine; skip without the clients."""
     if not (CLIENTS / ".installed").is_file():
         pytest.skip("the clients are not installed: make coding-clients")
     with TemporaryDirectory(prefix="cc-") as name:
@@ -64,7 +56,7 @@ def desk():
             place.symlink_to(path)
             words = [sys.executable, "-m", "guard", "init", "--hooks"]
             subprocess.run(words, env=environment, cwd=ROOT, check=True, capture_output=True)
-            yield Desk(home, project, environment)
+            yield SimpleNamespace(home=home, project=project, environment=environment)
 
 
 def claude(desk, *calls):

@@ -1,21 +1,14 @@
 """Commands that act by the API of a running console, which they find by its note."""
 
-import asyncio
 import json
 import os
-import time
-from contextlib import aclosing
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.core.calls import ToolResult
-from guard.policy import load_policies
-from guard.store.store import RedisSessionStore
-from tests.e2e.running_console import start_console
-from tests.guards import guard_on
-from tests.unit.provenance.agents import Agent
+from tests.e2e.running_console import played, send, start_console
 
 pytestmark = pytest.mark.e2e
 POLICY = """
@@ -29,35 +22,17 @@ rules:
 """
 
 
-@pytest.fixture
-def policy(tmp_path):
-    """The policy file."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(POLICY, "utf-8")
-    return path
-
-
-@pytest.fixture
-def ask(own_server, policy):
-    """Return a function: alice's send to a stranger gives decision id and verdict."""
-
-    async def play(body):
-        store = RedisSessionStore.at(own_server.url, timeout=10.0)
-        async with aclosing(store):
-            agent = Agent(guard_on(store, load_policies([policy])), at=time.time())
-            call, verdict = await agent.ask("send", {"to": "drop@evil.test", "body": body})
-            if verdict.enforced.forwards:
-                await agent.guard.observe(ToolResult(call, "sent", agent.at))
-        return call.call.id, verdict.enforced.label
-
-    return lambda body="": asyncio.run(play(body))
-
-
-def test_commands_find_the_console_and_it_answers_and_records(ask, tmp_path, own_server, policy):
+def test_commands_find_the_console_and_it_answers_and_records(tmp_path, own_server):
     """List, show, grant and deny, without a Redis or a key named."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY, "utf-8")
     console = start_console(tmp_path, own_server.url, "--policy", str(policy))
     environment = dict.fromkeys((k for k in os.environ if k.startswith("GUARD_")), None)
     environment["XDG_STATE_HOME"] = str(tmp_path)
+
+    def ask(body=""):
+        sent = partial(send, arguments={"to": "drop@evil.test", "body": body})
+        return played(own_server.url, policy, sent)
 
     def run(*words):
         return CliRunner().invoke(cli.app, words, env=environment)

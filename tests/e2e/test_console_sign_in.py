@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import ssl
-import subprocess
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -12,6 +11,7 @@ import httpx
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from guard.processes.loopback import Rig
 from tests.e2e.running_console import start_console
 from tests.e2e.tls_upstream import issue
 
@@ -36,18 +36,9 @@ def issuer():
     node = shutil.which("node")
     if node is None or not (IDENTITY / "node_modules" / "oidc-provider").is_dir():
         pytest.skip("npm's oidc-provider is not installed here: make console-identity")
-    process = subprocess.Popen(
-        [node, "issuer.mjs"],
-        cwd=IDENTITY,
-        env={"GROUPS": json.dumps(GROUPS), "PATH": str(Path(node).parent)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    yield process.stdout.readline().decode().strip()
-    process.stdin.close()
-    process.wait(timeout=30)
-    process.stdout.close()
+    with Rig(environment={"GROUPS": json.dumps(GROUPS), "PATH": str(Path(node).parent)}) as rig:
+        child = rig.start("issuer", node, str(IDENTITY / "issuer.mjs"), read=True)
+        yield child.process.stdout.readline().decode().strip()
 
 
 def _sign_in(browser, url, login):

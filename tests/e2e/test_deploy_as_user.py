@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import stat
 import sys
 import tempfile
@@ -52,9 +51,7 @@ def serves(user, upstream, words, given, port):
         process = Path(f"/proc/{guard.process.pid}")
         owner, mounts = process.stat().st_uid, (process / "mountinfo").read_text("utf-8")
     finally:
-        guard.process.send_signal(signal.SIGTERM)
-        code = guard.process.wait(60)
-        guard.stop()
+        code = guard.stop(60)
 
     assert answer["result"]["content"][0]["text"] == "done"
     assert [x["action"] for x in running.audit() if x["event"] == "guard.decision"] == ["allow"]

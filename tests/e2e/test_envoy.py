@@ -3,21 +3,17 @@
 import json
 import random
 import re
-import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
 from lab.fuzz_inputs import Mutator
 from lab.fuzz_peps import connection
-from tests.e2e.raw_server import whole_request
+from tests.e2e.raw_server import RawClient, whole_request
 from tests.e2e.running_guard import (
     ROOT,
-    Upstream,
     needs_envoy,
-    read_response,
     serving,
-    start_guard,
     tool_call,
     wait_until,
 )
@@ -65,32 +61,30 @@ def test_what_envoy_mends_is_one_call_judged_as_it_is_sent(fronted, data):
     assert [line["enforced"] for line in fronted.audit()[lines:]] == ["allow"]
 
 
-def test_nothing_of_a_broken_connection_passes_unjudged(tmp_path):
+def test_nothing_of_a_broken_connection_passes_unjudged(launch, upstream):
     """Whole requests only reach the server, and each was allowed before.
 
     Connections of the fuzzer of enforcement points; the policy lets pass whatever can be read.
     """
-    server, mutator = Upstream(), Mutator(random.Random(20261122))
+    mutator = Mutator(random.Random(20261122))
     policy = ROOT / "policies" / "examples" / "observe.yaml"
-    guard = start_guard(tmp_path / "guard", server, policy=policy, environment=FRONTED)
+    guard = launch(policy=policy, environment=FRONTED)
     for _ in range(CONNECTIONS):
         pieces = connection(mutator)
         if len(pieces) > PIECES:
             pieces = [b"".join(pieces)]
-        with socket.create_connection(("127.0.0.1", guard.port), timeout=60) as client:
-            client.settimeout(0.2)
+        with closing(RawClient(guard.port)) as client:
+            client.socket.settimeout(0.2)
             with suppress(OSError):  # Envoy has read enough.
                 for piece in pieces:
-                    client.sendall(piece)
-            read_response(client)
+                    client.socket.sendall(piece)
+            client.ask(b"")
 
     def allowed():
         return sum(line["event"] == "guard.decision" for line in guard.audit())
 
-    wait_until(lambda: len(_requests(bytes(server.received))[0]) == allowed(), "the last request")
-    requests, rest = _requests(bytes(server.received))
-    guard.stop()
-    server.close()
+    wait_until(lambda: len(_requests(bytes(upstream.received))[0]) == allowed(), "the last request")
+    requests, rest = _requests(bytes(upstream.received))
 
     assert rest == b""
     assert len(requests) == allowed() > CONNECTIONS / 5

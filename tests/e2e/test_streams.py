@@ -4,23 +4,21 @@ No test looks at a clock.  The upstream sends the next piece only after the clie
 one before, so a guard that held anything back would never get past the first.
 """
 
+import asyncio
 import zlib
 from functools import partial
 
 import brotli
+import httpx
 import pytest
 import zstandard
 
-from tests.e2e.controlled_upstream import (
-    ControlledUpstream,
-    StreamClient,
-    body_of,
-    close_all,
-)
-from tests.e2e.running_guard import json_bytes, serving, tool_call
+from tests.e2e.clients import Posting
+from tests.e2e.controlled_upstream import ControlledUpstream
+from tests.e2e.running_guard import serving, tool_call
 
-PROGRESS = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
-RESULT = b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
+PROGRESS = 'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"n":%d}}\n\n'
+RESULT = 'data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}\n\n'
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +31,21 @@ def streaming(tmp_path_factory):
         yield guard
 
 
-@pytest.fixture(autouse=True)
-def _sockets():
-    """Close what a test opened."""
-    yield
-    close_all()
+@pytest.fixture
+async def begun(streaming):
+    """Return a function that makes a request; it gives the client and its exchange."""
+    clients = []
 
+    async def begin(document=None, head=b""):
+        url, session = f"http://127.0.0.1:{streaming.port}/mcp", {"mcp-session-id": "s1"}
+        clients.append(Posting(url, document, headers=session))
+        exchange = await asyncio.to_thread(streaming.upstream.next)
+        exchange.head(head)
+        return clients[-1], exchange
 
-def _post(document=None):
-    return json_bytes(document or tool_call(), "accept: application/json, text/event-stream")
-
-
-def _get():
-    return (
-        b"GET /mcp HTTP/1.1\r\nhost: tools.test\r\naccept: text/event-stream\r\n"
-        b"mcp-session-id: s1\r\n\r\n"
-    )
+    yield begin
+    for client in clients:
+        await client.leave()
 
 
 def _zlib(**options):
@@ -76,93 +73,84 @@ def _zstd():
         pytest.param(b"zstd", _zstd, id="zstd stream"),
     ],
 )
-def test_each_event_reaches_the_client_before_the_next_one_is_produced(streaming, coding, coder):
-    """Whatever its coding: the client asked for none and gets none."""
+async def test_each_event_reaches_the_client_before_the_next_one_is_produced(begun, coding, coder):
+    """Whatever its coding: the client gets none, although it would take one."""
     code = coder()
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head(b"content-encoding: " + coding + b"\r\n")
+    client, exchange = await begun(tool_call(), b"content-encoding: " + coding + b"\r\n")
 
     for number in range(3):
-        exchange.chunk(code(PROGRESS % number))
-        client.until(b'"n":%d' % number)
-    exchange.chunk(code(RESULT))
-    client.until(RESULT)
+        exchange.chunk(code((PROGRESS % number).encode()))
+        await client.reads(PROGRESS % number)
+    exchange.chunk(code(RESULT.encode()))
+    await client.reads(RESULT)
     exchange.end()
-    client.until(b"0\r\n\r\n")
+    await client.task
 
     assert b"accept-encoding: identity" in exchange.request.lower()
-    assert b"content-encoding" not in client.received.lower()
-    assert body_of(client.received) == b"".join(PROGRESS % n for n in range(3)) + RESULT
+    assert "content-encoding" not in client.headers
+    assert client.text == "".join(PROGRESS % n for n in range(3)) + RESULT
 
 
-def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(
-    streaming,
-):
+async def test_a_stream_in_an_unknown_coding_is_refused_and_the_upstream_let_go(begun):
     """What cannot be decoded is not released, and the model reads so in the call's answer."""
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head(b"content-encoding: x-rot13\r\n")
+    client, exchange = await begun(tool_call(), b"content-encoding: x-rot13\r\n")
     exchange.chunk(b"qngn: frperg\n\n")
+    await client.task
 
-    reply = client.until(b"bad_content_encoding")
-
-    assert reply.startswith(b"HTTP/1.1 200")
-    assert b'"isError": true' in reply
-    assert b"frperg" not in reply
+    assert client.status == 200
+    assert "bad_content_encoding" in client.text
+    assert '"isError": true' in client.text
+    assert "frperg" not in client.text
     assert exchange.is_gone()
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        pytest.param(b'data: {"id":1,"id":2}\n\n', "duplicate_key", id="event with two ids"),
-        pytest.param(b"data: {]\n\n", "bad_json", id="event that is not json"),
-        pytest.param(b"data: " + b"x" * 70_000, "body_too_large", id="event over the limit"),
+        pytest.param('data: {"id":1,"id":2}\n\n', "duplicate_key", id="event with two ids"),
+        pytest.param("data: {]\n\n", "bad_json", id="event that is not json"),
+        pytest.param("data: " + "x" * 70_000, "body_too_large", id="event over the limit"),
     ],
 )
-def test_an_event_that_cannot_be_read_ends_the_stream(streaming, data, code):
+async def test_an_event_that_cannot_be_read_ends_the_stream(streaming, begun, data, code):
     """Its reader could take it for a result that the guard has not seen; it gets a refusal."""
     refusals = streaming.metric("guard_refusals_total", code=code)
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(PROGRESS % 7)
-    client.until(PROGRESS % 7)
+    client, exchange = await begun(tool_call())
+    exchange.chunk((PROGRESS % 7).encode())
+    await client.reads(PROGRESS % 7)
 
-    exchange.chunk(data)
+    exchange.chunk(data.encode())
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.task
 
-    body = body_of(client.rest())
+    body = client.text
     assert body.startswith(PROGRESS % 7)
-    assert b'"isError": true' in body
-    assert code.encode() in body
+    assert '"isError": true' in body
+    assert code in body
     assert data[:12] not in body.removeprefix(PROGRESS % 7)
     assert exchange.is_gone()
     assert streaming.metric("guard_refusals_total", code=code) == refusals + 1
 
 
-def test_a_bomb_in_a_compressed_stream_ends_it(streaming):
+async def test_a_bomb_in_a_compressed_stream_ends_it(begun):
     """One chunk may become as much as one event may have, and no more."""
-    client = StreamClient(streaming.port, _post())
-    exchange = streaming.upstream.next()
-    exchange.head(b"content-encoding: br\r\n")
+    client, exchange = await begun(tool_call(), b"content-encoding: br\r\n")
     exchange.chunk(brotli.compress(b"data: " + bytes(50_000_000)))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await client.task
 
-    body = body_of(client.rest())
-    assert body.count(b"data:") == 1
-    assert b'"isError": true' in body
-    assert bytes(8) not in body
+    assert client.text.count("data:") == 1
+    assert '"isError": true' in client.text
+    assert "\0" * 8 not in client.text
     assert exchange.is_gone()
 
 
-def test_a_client_that_leaves_takes_the_upstream_with_it(streaming):
+async def test_a_client_that_leaves_takes_the_upstream_with_it(begun):
     """The upstream is told at once and the guard is idle again."""
-    client = StreamClient(streaming.port, _get())
-    exchange = streaming.upstream.next()
-    exchange.head()
-    exchange.chunk(PROGRESS % 1)
-    client.until(PROGRESS % 1)
+    client, exchange = await begun()
+    exchange.chunk((PROGRESS % 1).encode())
+    await client.reads(PROGRESS % 1)
 
-    client.close()
+    await client.leave()
 
     assert exchange.is_gone()

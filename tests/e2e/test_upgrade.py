@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections import Counter
 from functools import partial
 
@@ -16,6 +15,7 @@ import pytest
 
 from guard.core import VERSION
 from guard.processes.loopback import START_SECONDS
+from tests.commits import unpack
 from tests.e2e.clients import Load
 from tests.e2e.running_guard import ROOT, secrets_file, wait_until
 
@@ -30,10 +30,7 @@ def package_of(directory, version):
     """Return a directory to import a version of the guard from."""
     directory.mkdir()
     if version == OTHER and BASE:
-        names = ["guard", "policies", "models", "pyproject.toml"]
-        archive = ["git", "-C", str(ROOT), "archive", BASE, *names]
-        packed = subprocess.run(archive, check=True, capture_output=True).stdout
-        subprocess.run(["tar", "-x", "-C", str(directory)], input=packed, check=True)
+        unpack(BASE, directory, "guard", "policies", "models", "pyproject.toml")
     else:
         shutil.copytree(ROOT / "guard", directory / "guard")
         for name in ("policies", "models", "pyproject.toml"):

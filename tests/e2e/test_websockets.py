@@ -2,18 +2,26 @@
 
 import base64
 import gzip
-import socket
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
 from websockets.frames import Frame
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
-from tests.e2e.running_guard import Upstream, serving, start_guard, wait_until
+from tests.e2e.raw_server import RawClient
+from tests.e2e.running_guard import Upstream, http_bytes, serving, wait_until
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 TOKEN = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+HANDSHAKE = (
+    *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+    f"sec-websocket-key: {KEY}",
+)
+ACCEPTS = (
+    b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-accept: " + accept_key(KEY).encode() + b"\r\n\r\n"
+)
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 POLICY = """
 version: 1
@@ -54,46 +62,18 @@ class SocketUpstream(Upstream):
     """Accepts every handshake and keeps what comes after it."""
 
     def _serve(self, client):
-        head = b""
-        while b"\r\n\r\n" not in head:
-            data = client.recv(65536)
-            if not data:
-                return
-            head += data
-        self.heads.append(head)
-        client.sendall(
-            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: " + accept_key(KEY).encode() + b"\r\n\r\n"
-        )
-        self.sockets.append(client)
-        while data := client.recv(65536):
-            self.received += data
-
-    def __init__(self):
-        self.heads = []
-        self.sockets = []
-        super().__init__()
+        for head in self.requests(client):
+            self.handshake = head
+            self.client = client
+            self.received.clear()
+            client.sendall(ACCEPTS)
 
 
-class Client:
-    """A raw WebSocket client of the guard."""
-
-    def __init__(self, port, *headers):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        lines = ["GET /chat HTTP/1.1", "Host: tools.test", "Connection: Upgrade"]
-        lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}"]
-        self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
-        self.head = b""
-        while b"\r\n\r\n" not in self.head:
-            self.head += self.socket.recv(1)
-
-    def ended(self):
-        """Return everything until the other side closes."""
-        found = b""
-        with suppress(ConnectionResetError), self.socket:
-            while data := self.socket.recv(4096):
-                found += data
-        return found
+def opened(port, *headers):
+    """Return a WebSocket client of the guard, and the answer to its handshake."""
+    client = RawClient(port)
+    client.socket.sendall(http_bytes(b"", *HANDSHAKE, *headers, method="GET", target="/chat"))
+    return client, client.head()
 
 
 @pytest.fixture(name="upstream", scope="module")
@@ -114,18 +94,17 @@ def _guard(upstream, tmp_path_factory):
 
 def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
     """And a ping is answered where it comes from: it is room for data."""
-    upstream.received.clear()
-    client = Client(guard.port, "Sec-WebSocket-Extensions: permessage-deflate")
-    assert b" 101 " in client.head
-    assert b"sec-websocket-extensions" not in upstream.heads[-1].lower()
+    client, head = opened(guard.port, "sec-websocket-extensions: permessage-deflate")
+    assert b" 101 " in head
+    assert b"sec-websocket-extensions" not in upstream.handshake.lower()
     client.socket.sendall(frame(PING, TOKEN.encode()))
     assert client.socket.recv(4096) == bare(PONG, TOKEN.encode())
     client.socket.sendall(frame(TEXT, b"go", final=False) + frame(0, b"ing"))
     wait_until(lambda: len(upstream.received) >= 2 * 6 + 5, "the message")
     assert TOKEN.encode() not in upstream.received
-    upstream.sockets[-1].sendall(bare(TEXT, b"welcome"))
+    upstream.client.sendall(bare(TEXT, b"welcome"))
     assert client.socket.recv(4096) == bare(TEXT, b"welcome")
-    client.socket.close()
+    client.close()
 
 
 @pytest.mark.parametrize(
@@ -146,10 +125,9 @@ def test_messages_pass_both_ways_whole_and_in_pieces(guard, upstream):
 )
 def test_what_must_not_leave_does_not_and_the_socket_is_closed(guard, upstream, frames):
     """Nothing after it passes either."""
-    upstream.received.clear()
-    client = Client(guard.port)
-    client.socket.sendall(b"".join(frames) + frame(TEXT, b"after"))
-    told = client.ended()
+    client, _ = opened(guard.port)
+    told = client.ask(b"".join(frames) + frame(TEXT, b"after"))
+    client.close()
 
     assert told[:1] in {b"", bytes([0x80 | CLOSE])}
     assert TOKEN.encode() not in payloads(bytes(upstream.received))
@@ -174,26 +152,26 @@ def test_what_must_not_leave_does_not_and_the_socket_is_closed(guard, upstream, 
         pytest.param(["a", "word", TOKEN[:14], *("word",) * 9, TOKEN[14:]], id="words between"),
     ],
 )
-def test_a_secret_over_many_small_messages_is_joined(guard, upstream, messages):
+def test_a_secret_over_many_small_messages_is_joined(guard, messages):
     """As many are kept as there is room for, and each member is joined with itself."""
-    client = Client(guard.port)
-    client.socket.sendall(b"".join(frame(TEXT, message.encode()) for message in messages))
+    client, _ = opened(guard.port)
+    told = client.ask(b"".join(frame(TEXT, message.encode()) for message in messages))
+    client.close()
 
-    assert client.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
+    assert told[:1] in {b"", bytes([0x80 | CLOSE])}
 
 
-def test_a_secret_over_several_sockets_is_joined(upstream, tmp_path):
+def test_a_secret_over_several_sockets_is_joined(launch, upstream, tmp_path):
     """Whoever opens them: of one principal, to one host."""
     (tmp_path / "policy.yaml").write_text(POLICY, "utf-8")
-    guard = start_guard(tmp_path / "guard", upstream, policy=tmp_path / "policy.yaml")
-    one = Client(guard.port)
-    before = len(upstream.received)
+    guard = launch(policy=tmp_path / "policy.yaml")
+    one, _ = opened(guard.port)
     one.socket.sendall(frame(TEXT, TOKEN[:14].encode()))
     # Whoever hangs up earlier has said nothing to anybody.
-    wait_until(lambda: len(upstream.received) >= before + 14, "the first half to arrive")
-    one.socket.close()
-    two = Client(guard.port)
-    two.socket.sendall(frame(TEXT, b"seq 1") + frame(TEXT, TOKEN[14:].encode()))
+    wait_until(lambda: len(upstream.received) >= 14, "the first half to arrive")
+    one.close()
+    two, _ = opened(guard.port)
+    told = two.ask(frame(TEXT, b"seq 1") + frame(TEXT, TOKEN[14:].encode()))
+    two.close()
 
-    assert two.ended()[:1] in {b"", bytes([0x80 | CLOSE])}
-    guard.stop()
+    assert told[:1] in {b"", bytes([0x80 | CLOSE])}

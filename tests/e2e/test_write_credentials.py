@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from contextlib import closing
 
 import httpx
 import pytest
@@ -15,15 +16,6 @@ from tests.e2e.tls_upstream import NAME, TlsUpstream, issue
 pytestmark = pytest.mark.e2e
 
 
-class CertifiedStore(TlsUpstream):
-    """A store that lets nobody in without a certificate of its writers' authority."""
-
-    def __init__(self, directory, writers):
-        super().__init__(directory)
-        self._context.verify_mode = ssl.CERT_REQUIRED
-        self._context.load_verify_locations(writers)
-
-
 class Stage:
     """A guard with a reverse listener before the TLS store, and a forward listener."""
 
@@ -31,7 +23,10 @@ class Stage:
         self.writer = issue(
             directory / "writers.pem", "guard", usage=ExtendedKeyUsageOID.CLIENT_AUTH
         )
-        self.store = CertifiedStore(directory, directory / "writers.pem")
+        self.store = TlsUpstream(directory)
+        # It lets nobody in without a certificate of its writers' authority.
+        self.store.context.verify_mode = ssl.CERT_REQUIRED
+        self.store.context.load_verify_locations(directory / "writers.pem")
         self.plain, self.other = Upstream(), Upstream()
         self.listener, self.proxy = free_port(), free_port()
         ports = f"ports: [{self.plain.port}, {self.other.port}]"
@@ -70,9 +65,8 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     """One guard for the module."""
-    made = Stage(tmp_path_factory.mktemp("credentials"))
-    yield made
-    made.close()
+    with closing(Stage(tmp_path_factory.mktemp("credentials"))) as made:
+        yield made
 
 
 HEADERS = {"content-type": "application/json", "x-guard-session": "s"}

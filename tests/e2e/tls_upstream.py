@@ -2,7 +2,6 @@
 
 import datetime as dt
 import ipaddress
-import re
 import socket
 import ssl
 
@@ -14,31 +13,35 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tests.e2e.running_guard import WAIT_SECONDS, Upstream
+from tests.e2e.raw_server import RawClient
+from tests.e2e.running_guard import Upstream, http_bytes
 
 NAME = "localhost"
 """The one name that resolves everywhere; the policy calls it internal and opens its address."""
+
+KEY_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 class TlsUpstream(Upstream):
     """An upstream that remembers the bytes on the wire and, apart, what was in its TLS."""
 
-    def __init__(self, directory, *names, alpn=()):
+    def __init__(self, directory, *names):
         self.authority = directory / "upstream-ca.pem"
         chain = issue(self.authority, *(names or (NAME, "127.0.0.1")))
         self.connections = 0
         self.hellos = bytearray()
         """What clients have said in the clear, before there was any TLS."""
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(chain)
-        if alpn:
-            self._context.set_alpn_protocols(list(alpn))
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(chain)
         super().__init__()
 
     def _begun(self, client):
         self.connections += 1
         self.hellos += client.recv(65536, socket.MSG_PEEK)
-        return self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+        return self.context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
 
     def _serve(self, client):
         assert isinstance(client, ssl.SSLSocket)
@@ -58,10 +61,8 @@ def issue(authority, *names, usage=ExtendedKeyUsageOID.SERVER_AUTH):
         return made.not_valid_after(start + dt.timedelta(days=30))
 
     ca = builder(root, root_key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
-    allowed = {"key_cert_sign": True, "crl_sign": True}
-    flags = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment")
-    flags += ("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
-    ca = ca.add_extension(x509.KeyUsage(**{flag: allowed.get(flag, False) for flag in flags}), True)
+    usages = [flag in {"key_cert_sign", "crl_sign"} for flag in KEY_USAGES]
+    ca = ca.add_extension(x509.KeyUsage(*usages), True)
     subject_key = x509.SubjectKeyIdentifier.from_public_key(root_key.public_key())
     root_certificate = ca.add_extension(subject_key, False).sign(root_key, hashes.SHA256())
     leaf = builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])]), key.public_key())
@@ -89,57 +90,22 @@ def _name(text):
         return (uri if "://" in text else mail if "@" in text else x509.DNSName)(text)
 
 
-class Tunnel:
-    """A client of a forward proxy, byte by byte."""
-
-    def __init__(self, proxy, *, timeout=WAIT_SECONDS):
-        self.socket = socket.create_connection(("127.0.0.1", proxy), timeout)
+class Tunnel(RawClient):
+    """A client of a forward proxy."""
 
     def connect(self, authority, *headers):
         """Ask for a tunnel and return the status."""
-        lines = "".join(f"{line}\r\n" for line in (f"host: {authority}", *headers))
-        self.socket.sendall(f"CONNECT {authority} HTTP/1.1\r\n{lines}\r\n".encode())
-        self.reply = self.receive_head()
+        named = {"method": "CONNECT", "target": authority, "host": authority}
+        self.socket.sendall(http_bytes(b"", *headers, **named))
+        self.reply = self.head()
         return int(self.reply.split(b" ", 2)[1]) if self.reply else 0
 
     def start_tls(self, trust, name=NAME, alpn=()):
         """Begin TLS in the tunnel, trusting one authority only."""
         context = ssl.create_default_context(cafile=str(trust))
-        context.check_hostname = name is not None
         if alpn:
             context.set_alpn_protocols(list(alpn))
         self.socket = context.wrap_socket(self.socket, server_hostname=name)
-
-    def ask(self, data):
-        """Send bytes and return the answer's head and body, empty where the connection ended."""
-        try:
-            self.socket.sendall(data)
-            head = self.receive_head()
-            match = re.search(rb"(?i)\r\ncontent-length:\s*(\d+)", head)
-            body = b""
-            while match and len(body) < int(match[1]):
-                if not (more := self.socket.recv(65536)):
-                    break
-                body += more
-        except OSError:
-            return b""
-        return head + body
-
-    def receive_head(self):
-        """Read to the blank line, no further."""
-        data = b""
-        while not data.endswith(b"\r\n\r\n"):
-            try:
-                if not (byte := self.socket.recv(1)):
-                    break
-            except (OSError, ssl.SSLError):
-                break
-            data += byte
-        return data
-
-    def close(self):
-        """Let go."""
-        self.socket.close()
 
 
 def post_http2(tunnel, authority, body, *headers):

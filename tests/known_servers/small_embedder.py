@@ -5,24 +5,18 @@ directory of their own, and download it where it is not there.  This one is foun
 table of fixed random vectors, one for each letter, so that texts with the same letters are alike.
 """
 
-from __future__ import annotations
-
 import json
 import string
-from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-WIDTH: Final = 384
+WIDTH = 384
 """Of the vectors, as all-MiniLM-L6-v2 has them."""
-LETTERS: Final = string.ascii_lowercase + string.digits + string.punctuation
-VOCABULARY: Final = ["[PAD]", "[UNK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
-TOKENIZER: Final[dict[str, Any]] = {
+LETTERS = string.ascii_lowercase + string.digits + string.punctuation
+VOCABULARY = ["[PAD]", "[UNK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+TOKENIZER = {
     "version": "1.0",
     "normalizer": {
         "type": "BertNormalizer",
@@ -42,11 +36,11 @@ TOKENIZER: Final[dict[str, Any]] = {
 }
 
 
-def write_embedder(directory: Path) -> None:
+def write_embedder(directory):
     """Write the model and everything beside it that a download would have brought."""
     directory.mkdir(parents=True)
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
-    documents: dict[str, dict[str, Any]] = {
+    documents = {
         "tokenizer.json": TOKENIZER,
         "tokenizer_config.json": {**named, "model_max_length": 256},
         "special_tokens_map.json": named,
@@ -58,7 +52,7 @@ def write_embedder(directory: Path) -> None:
     onnx.save(_model(), str(directory / "model.onnx"))
 
 
-def _model() -> onnx.ModelProto:
+def _model():
     """Return the model: ids of tokens, shape (texts, tokens), to their vectors."""
     table = np.random.default_rng(0).standard_normal((len(VOCABULARY), WIDTH), np.float32)
     tokens = ["texts", "tokens"]

@@ -4,8 +4,6 @@ Mutmut works in a copy of the repository.  It runs, for each mutant, the tests t
 mutated function.  ``make mutation`` installs it beside this file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -23,7 +21,7 @@ ROOT = HERE.parents[1]
 sys.path.append(str(HERE / ".packages"))
 
 
-def copy_tree(package: str, target: Path) -> None:
+def copy_tree(package, target):
     """Copy what git knows of the repository, with the settings for one package."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
@@ -47,7 +45,7 @@ track_dependencies = false
         )
 
 
-def run(package: str, options: argparse.Namespace) -> Counter[str]:
+def run(package, options):
     """Test a sample in the current directory, print the survivors and return the counts."""
     from mutmut import __main__ as mutmut
     from mutmut.state import state
@@ -55,7 +53,7 @@ def run(package: str, options: argparse.Namespace) -> Counter[str]:
 
     make = mutmut.get_mutant_runner
 
-    def keep_fastest(*, tests: object) -> int:
+    def keep_fastest(*, tests):
         """Leave each function the tests that take a given time together; all have just passed."""
         duration = state().duration_by_test.__getitem__
         for name, found in filter(itemgetter(1), state().tests_by_mangled_function_name.items()):
@@ -65,7 +63,7 @@ def run(package: str, options: argparse.Namespace) -> Counter[str]:
             state().tests_by_mangled_function_name[name] = fast or {min(found, key=duration)}
         return 0
 
-    def runner(processes: int) -> object:
+    def runner(processes):
         found = make(processes)
         found.run_clean_tests = keep_fastest
         return found
@@ -90,7 +88,7 @@ def run(package: str, options: argparse.Namespace) -> Counter[str]:
     return Counter(status_by_exit_code[code] for _, _, code in tried)
 
 
-def main() -> None:
+def main():
     """Run the samples that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", default=["core", "provenance"])

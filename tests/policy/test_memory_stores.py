@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from guard.core.memory import MemoryClass
-from guard.policy import load_policies
 from tests.guards import guard_on
 from tests.unit.provenance.agents import Agent, play
 
@@ -57,19 +56,6 @@ SAVES = {
 }
 
 
-@pytest.fixture
-def policy_of(tmp_path):
-    """Return a function that gives the policy of a text beside that of an office."""
-
-    def load(text):
-        paths = [tmp_path / "store.yaml", tmp_path / "office.yaml"]
-        for path, content in zip(paths, (text, OFFICE), strict=True):
-            path.write_text(content, encoding="utf-8")
-        return load_policies(paths)
-
-    return load
-
-
 async def _assert_tainted_after(store, policy, save, arguments):
     """Assert that another principal may not send to what a page said and somebody saved."""
     agent = Agent(guard_on(store, policy, gated="staged"))
@@ -84,15 +70,17 @@ async def _assert_tainted_after(store, policy, save, arguments):
 
 
 @pytest.mark.parametrize("profile", SAVES)
-async def test_what_is_saved_through_a_profile_taints_a_later_send(store, policy_of, profile):
+async def test_what_is_saved_through_a_profile_taints_a_later_send(store, policy_from, profile):
     """Another principal, who has read nothing, is refused the receiver that a page has planted."""
     path = ROOT / "policies" / "profiles" / f"{profile}.yaml"
-    await _assert_tainted_after(store, policy_of(path.read_text("utf-8")), *SAVES[profile])
+    await _assert_tainted_after(
+        store, policy_from(path.read_text("utf-8"), OFFICE), *SAVES[profile]
+    )
 
 
-async def test_a_memory_store_is_one_entry(store, policy_of):
+async def test_a_memory_store_is_one_entry(store, policy_from):
     """It maps the tools, labels what they save, and gives the gate its writes and reads."""
-    policy = policy_of(ONE_ENTRY + GATE)
+    policy = policy_from(ONE_ENTRY + GATE, OFFICE)
     note = {"title": "reports", "text": TEXT}
 
     await _assert_tainted_after(store, policy, "write_note", note)
@@ -120,10 +108,13 @@ rules:
 @pytest.mark.parametrize(
     ("tools_store", "writes_store"), [("notes", ""), ("", "notes"), ("notes", "notes"), ("", "")]
 )
-async def test_the_older_spelling_labels_what_is_saved(store, policy_of, tools_store, writes_store):
+async def test_the_older_spelling_labels_what_is_saved(
+    store, policy_from, tools_store, writes_store
+):
     """Wherever the store is named, or nowhere: what the gate lets through has a label."""
     text = OLDER.replace(" TOOLS", tools_store and f", store: {tools_store}")
-    policy = policy_of(text.replace(" WRITES", writes_store and f", store: {writes_store}"))
+    text = text.replace(" WRITES", writes_store and f", store: {writes_store}")
+    policy = policy_from(text, OFFICE)
 
     await _assert_tainted_after(store, policy, "write_note", {"text": TEXT})
     classified, _ = await Agent(guard_on(store, policy)).ask("write_note", {"text": "tea"})

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -14,27 +14,9 @@ from mcp.shared.auth import OAuthClientMetadata
 BACK = "http://127.0.0.1:33418/callback"
 
 
-class Kept:
-    """What the client keeps of its login."""
-
-    tokens: Any = None
-    client: Any = None
-
-    async def get_tokens(self):
-        return self.tokens
-
-    async def set_tokens(self, tokens):
-        self.tokens = tokens
-
-    async def get_client_info(self):
-        return self.client
-
-    async def set_client_info(self, client_info):
-        self.client = client_info
-
-
 async def main(url):
     """Print what the tool answers, and the issuer that the client was told of."""
+    kept = AsyncMock(**{"get_tokens.return_value": None, "get_client_info.return_value": None})
     answer = {}
 
     async def opened(place):
@@ -48,7 +30,7 @@ async def main(url):
         return AuthorizationCodeResult(**found)
 
     metadata = OAuthClientMetadata(client_name="test", redirect_uris=[BACK])
-    login = OAuthClientProvider(url, metadata, Kept(), opened, returned)
+    login = OAuthClientProvider(url, metadata, kept, opened, returned)
     async with (
         httpx2.AsyncClient(auth=login) as http,
         streamable_http_client(url, http_client=http) as streams,

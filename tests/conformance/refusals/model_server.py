@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.model_wires import Call, stream, whole
+from tests.model_wires import Call, answered
 
 LOG = Path(sys.argv[1])
 RECEIVERS = {"refused": "thief@evil.example", "asked": "new@partner.example"}
@@ -35,12 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = [kind for kind in RECEIVERS if f"please {kind}" in text]
         arguments = [{"to": RECEIVERS[kind], "body": "hello"} for kind in asked]
         calls = [Call(f"call_{n}", "mail_model", one) for n, one in enumerate(arguments)]
-        kind = next(name for words, name in APIS.items() if words in self.path)
-        if json.loads(body).get("stream") or "alt=sse" in self.path:
-            data, media = stream(kind, "Let me see. ", calls), "text/event-stream"
-        else:
-            data = json.dumps(whole(kind, "Let me see. ", calls)).encode()
-            media = "application/json"
+        data, media = answered(self.path, body, calls)
         self.send_response(200)
         self.send_header("content-type", media)
         self.send_header("content-length", str(len(data)))
@@ -51,11 +46,4 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-APIS = {
-    "chat/completions": "openai_chat",
-    "responses": "openai_responses",
-    "/messages": "anthropic_messages",
-    "generateContent": "gemini",
-    "GenerateContent": "gemini",
-}
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()

@@ -64,19 +64,9 @@ def crash(why: str) -> str:
     os._exit(1)
 
 
-def mail_plain(to: str, body: str) -> str:
-    """Send a mail."""
-    return mail(to, body)
-
-
 def mail_typed(to: str, body: str) -> Outcome:
     """Send a mail."""
     return Outcome(said=mail(to, body), count=1)
-
-
-def page_plain(topic: str) -> str:
-    """Read a page."""
-    return page(topic)
 
 
 def page_typed(topic: str) -> Outcome:
@@ -84,18 +74,13 @@ def page_typed(topic: str) -> Outcome:
     return Outcome(said=page(topic), count=1)
 
 
-def crash_plain(why: str) -> str:
-    """End the server."""
-    return crash(why)
-
-
 def crash_typed(why: str) -> Outcome:
     """End the server."""
     return Outcome(said=crash(why), count=0)
 
 
-for tool in (mail_plain, page_plain, crash_plain):
-    server.tool(f"{tool.__name__}_{mark}", structured_output=False)(tool)
+for tool in (mail, page, crash):
+    server.tool(f"{tool.__name__}_plain_{mark}", structured_output=False)(tool)
 for tool in (mail_typed, page_typed, crash_typed):
     server.tool(f"{tool.__name__}_{mark}", structured_output=True)(tool)
 

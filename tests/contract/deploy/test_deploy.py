@@ -15,27 +15,17 @@ ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 
 
-def read(path):
-    """Return a YAML file of deploy/."""
-    return YAML(typ="safe").load((DEPLOY / path).read_text(encoding="utf-8"))
-
-
 @pytest.fixture(scope="module")
 def compose():
     """Return the compose file."""
-    return read("compose.yaml")
-
-
-def options(service):
-    """Return the options of the guard's command, by name, with defaults of variables taken."""
-    command = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in service["command"]]
-    assert command[0] == "run"
-    return dict(zip(command[1::2], command[2::2], strict=True))
+    return YAML(typ="safe").load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 
 
 def test_the_command_of_the_container_is_one_the_guard_understands(compose):
     """Every option is a setting with a valid value, and the policy is mounted and loads."""
-    given = options(compose["services"]["guard"])
+    written = compose["services"]["guard"]["command"]
+    command = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in written]
+    given = dict(zip(command[1::2], command[2::2], strict=True))
     mounts = dict(v.split(":")[:2][::-1] for v in compose["services"]["guard"]["volumes"])
 
     settings = load_settings(
@@ -48,6 +38,7 @@ def test_the_command_of_the_container_is_one_the_guard_understands(compose):
         label_key=Path(given["--label-key"]),
     )
 
+    assert command[0] == "run"
     assert settings.listeners[0].upstream == "http://tools:8000"
     folder, name = given["--policy"].rsplit("/", 1)
     assert load_policies([DEPLOY / mounts[folder] / name]).rules

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from guard.processes.loopback import free_port
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
-from lab.envoy_rig import Certificates, Edge, start_envoy
+from lab.envoy_rig import Edge, start_envoy
 from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
@@ -69,7 +69,11 @@ def stage(tmp_path_factory):
             guard=f"unix:{place / 'decide.sock'}",
             clear={free_port(): "mail"},
             tls={tls: "mail"},
-            certificates=Certificates(chain, chain, directory / "agents-ca.pem"),
+            certificates={
+                "server.crt": chain,
+                "server.key": chain,
+                "agents-ca.crt": directory / "agents-ca.pem",
+            },
             egress=str(place / "egress.sock"),
             servers={"mail": ("127.0.0.1", upstream.port)},
         )

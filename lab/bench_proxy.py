@@ -23,7 +23,6 @@ from lab.load import (
     NO_GENERATOR,
     Loads,
     Progress,
-    errors,
     generator,
     load_in_turns,
     rates,
@@ -80,7 +79,6 @@ def bench_proxy(policy: Path, *, rounds: int, seconds: float, progress: Progress
         details={
             "rounds": rates(loads),
             "one_connection_p50_ms": p50,
-            "errors": errors(single),
             "durability": "embedded redis, nothing persisted",
         },
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
 from guard.replay.reports import Check, Report, machine
 from lab.mcp_scenarios import MODERN, STEPS, run, run_modern
+from lab.refusal_matrix import program
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -45,16 +45,13 @@ class Suite:
     """
 
     def __init__(self, folder: Path) -> None:
-        modules = folder / "node_modules"
-        own = modules / "node" / "bin" / "node"
-        node = str(own) if own.exists() else shutil.which("node")
-        runner = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-        python = folder / ".environments" / "mcp2" / "bin" / "python"
-        if node is None or not runner.exists() or not python.exists():
+        node, python = program(folder, "node"), program(folder, "mcp2")
+        runner = folder / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+        if node is None or python is None or not runner.exists():
             raise GuardError(
                 f"the conformance suite is not installed in `{folder}`; run `make conformance`"
             )
-        self._folder, self._python = folder, str(python)
+        self._folder, self._python = folder, python
         self._node, self._runner = node, str(runner)
 
     def server(self, rig: Rig) -> int:
@@ -103,11 +100,6 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 OLD, NEW = REVISIONS
 SCENARIOS: Final = (*STEPS, "raw-bytes")
-CLIENTS: Final = {
-    OLD: "the official Python SDK, and raw requests",
-    NEW: "requests made by hand",
-}
-WITH_SUITE: Final = "the conformance suite, the official Python and TypeScript SDKs"
 
 
 def bench_transparency(
@@ -146,10 +138,10 @@ def bench_transparency(
                 for revision in REVISIONS:
                     progress(f"conformance suite, {revision}", 0.9)
                     found[revision].update(installed.see(port, revision))
-    return _report(direct, through, with_suite=suite is not None)
+    return _report(direct, through)
 
 
-def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bool) -> Report:
+def _report(direct: dict[str, Seen], through: dict[str, Seen]) -> Report:
     works = {
         revision: [name for name, seen in found.items() if not _failed(seen)]
         for revision, found in direct.items()
@@ -175,10 +167,6 @@ def _report(direct: dict[str, Seen], through: dict[str, Seen], *, with_suite: bo
         machine=machine(),
         checks=checks,
         details={
-            "clients": {
-                revision: f"{clients}; {WITH_SUITE}" if with_suite else clients
-                for revision, clients in CLIENTS.items()
-            },
             "different": {
                 f"{revision}/{name}": {"direct": seen, "guarded": through[revision].get(name)}
                 for revision, found in direct.items()

@@ -6,7 +6,6 @@ certificates and servers of their own in it and nothing else changed.
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 import sys
@@ -20,12 +19,13 @@ from guard.processes.loopback import Child, Rig, free_port, start
 from guard.settings import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 SHIPPED: Final = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 INSTALLED: Final = Path(__file__).parents[1] / "tests" / "envoy" / ".venv"
 """Directory in which ``make envoy`` installs it; its Python package carries the binary."""
+_ANYWHERE: Final = "0.0.0.0"  # noqa: S104  (replaced by loopback)
 _UNSUPPORTED: Final = frozenset({"--forward", "--ca", "--upstream-proxy"})
 """Options of ``guard run`` about what an Envoy in front does not do."""
 _LISTS: Final = frozenset({"--model-api", "--authorization-server"})
@@ -50,16 +50,6 @@ def find_envoy() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
-    """Files of a listener that speaks TLS."""
-
-    chain: Path
-    key: Path
-    clients: Path
-    """PEM of the authorities of clients' certificates."""
-
-
-@dataclass(frozen=True, slots=True)
 class Edge:
     """Additions to the shipped configuration of an Envoy."""
 
@@ -69,8 +59,8 @@ class Edge:
     """Ports of listeners in the clear, and the server each leads to."""
     tls: Mapping[int, str] = field(default_factory=dict)
     """Ports of listeners over TLS and QUIC, and the server each leads to."""
-    certificates: Certificates | None = None
-    """Needed by these."""
+    certificates: Mapping[str, Path] = field(default_factory=dict)
+    """Files by the names that the shipped configuration gives them; needed by these."""
     egress: str = ""
     """Path of the socket of the guard's way out; empty leaves it out."""
     servers: Mapping[str, tuple[str, int]] | None = None
@@ -93,30 +83,39 @@ def shipped() -> dict[str, Any]:
         )
     # Aliases stand for copies: one listener is changed, the others stay.
     loaded = YAML(typ="safe", pure=True).load(SHIPPED.read_text("utf-8"))
-    return json.loads(json.dumps(loaded))  # type: ignore[no-any-return]
+    copied: dict[str, Any] = _with(loaded, {})
+    return copied
 
 
 def configuration(edge: Edge, *, admin: int, log: Path) -> dict[str, Any]:
     """Return the shipped configuration with addresses, certificates and servers of one's own."""
-    found = shipped()
-    found["admin"]["address"]["socket_address"]["port_value"] = admin
+    found: dict[str, Any] = _with(shipped(), {9901: admin})
     resources = found["static_resources"]
-    by_name = {one["name"]: one for one in resources["listeners"]}
-    listeners = [_clear(by_name["clear"], port, name) for port, name in edge.clear.items()]
-    if edge.certificates is not None:
-        for port, name in edge.tls.items():
-            for kind in ("tls", "quic"):
-                listeners.append(_secured(by_name[kind], port, edge.certificates, name))
-    clusters = {one["name"]: one for one in resources["clusters"]}
-    _lead_to(clusters["guard"], _place(edge.guard))
-    kept = [clusters["guard"]]
+    by_name = {one["name"]: one for one in resources["listeners"] + resources["clusters"]}
+    listeners = [
+        _with(by_name["clear"], {"clear": f"clear-{port}", 8080: port, "tools": name})
+        for port, name in edge.clear.items()
+    ]
+    for port, name in edge.tls.items():
+        changes: dict[object, object] = {
+            **{kind: f"{kind}-{port}" for kind in ("tls", "quic")},
+            _ANYWHERE: "127.0.0.1",
+            8443: port,
+            "tools": name,
+            **{f"/etc/envoy/tls/{name}": str(file) for name, file in edge.certificates.items()},
+        }
+        listeners += [_with(by_name[kind], changes) for kind in ("tls", "quic")]
+    clusters = [by_name["guard"]]
+    [end] = clusters[0]["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    end["endpoint"]["address"] = _place(edge.guard)
     if edge.egress:
-        listeners.append(_egress(by_name["egress"], edge))
-        for name, (host, port) in (edge.servers or {}).items():
-            cluster = copy.deepcopy(clusters["tools"])
-            cluster["name"] = cluster["load_assignment"]["cluster_name"] = name
-            _lead_to(cluster, {"socket_address": {"address": host, "port_value": port}})
-            kept.append(cluster)
+        listeners.append(_with(by_name["egress"], {"/run/guard/egress.sock": edge.egress}))
+        [host] = _http(listeners[-1])["route_config"]["virtual_hosts"]
+        [route] = host["routes"]
+        host["routes"] = [_with(route, {"tools": name}) for name in edge.servers or {}]
+        for name, (address, port) in (edge.servers or {}).items():
+            changes = {"tools": name, "tools.internal": address, 8000: port}
+            clusters.append(_with(by_name["tools"], changes))
     for one in listeners:
         http = _http(one)
         if "access_log" in http:
@@ -126,57 +125,22 @@ def configuration(edge: Edge, *, admin: int, log: Path) -> dict[str, Any]:
             name = "envoy.access_loggers.file"
             http["access_log"] = [{"name": name, "typed_config": config}]
         if edge.secret and one["name"] != "egress":
-            for route in _routes(http):
-                header = {"key": "x-guard-front", "value": edge.secret}
-                action = "OVERWRITE_IF_EXISTS_OR_ADD"
-                route["request_headers_to_add"].append({"header": header, "append_action": action})
-    resources["listeners"], resources["clusters"] = listeners, kept
+            header = {"key": "x-guard-front", "value": edge.secret}
+            added = {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for host in http["route_config"]["virtual_hosts"]:
+                for route in host["routes"]:
+                    route["request_headers_to_add"].append(added)
+    resources["listeners"], resources["clusters"] = listeners, clusters
     return found
 
 
-def _clear(listener: dict[str, Any], port: int, server: str) -> dict[str, Any]:
-    made = copy.deepcopy(listener)
-    made["name"] = f"clear-{port}"
-    made["address"]["socket_address"]["port_value"] = port
-    _name(made, server)
-    return made
-
-
-def _secured(
-    listener: dict[str, Any], port: int, files: Certificates, server: str
-) -> dict[str, Any]:
-    made = copy.deepcopy(listener)
-    made["name"] += f"-{port}"
-    made["address"]["socket_address"] |= {"address": "127.0.0.1", "port_value": port}
-    config = made["filter_chains"][0]["transport_socket"]["typed_config"]
-    common = config.get("downstream_tls_context", config)["common_tls_context"]
-    common["tls_certificates"][0]["certificate_chain"]["filename"] = str(files.chain)
-    common["tls_certificates"][0]["private_key"]["filename"] = str(files.key)
-    if "validation_context" in common:
-        common["validation_context"]["trusted_ca"]["filename"] = str(files.clients)
-    _name(made, server)
-    return made
-
-
-def _egress(listener: dict[str, Any], edge: Edge) -> dict[str, Any]:
-    made = copy.deepcopy(listener)
-    made["address"]["pipe"]["path"] = edge.egress
-    host = _http(made)["route_config"]["virtual_hosts"][0]
-    template = host["routes"][0]
-    host["routes"] = []
-    for name in edge.servers or {}:
-        route = copy.deepcopy(template)
-        route["match"]["headers"][0]["string_match"]["exact"] = name
-        route["route"]["cluster"] = name
-        host["routes"].append(route)
-    return made
-
-
-def _name(listener: dict[str, Any], server: str) -> None:
-    for route in _routes(_http(listener)):
-        for added in route["request_headers_to_add"]:
-            if added["header"]["key"] == "x-guard-server":
-                added["header"]["value"] = server
+def _with(tree: Any, changes: Mapping[Any, object]) -> Any:
+    """Return a copy of a tree in which some values are replaced by others."""
+    if isinstance(tree, dict):
+        return {key: _with(value, changes) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_with(item, changes) for item in tree]
+    return changes.get(tree, tree)
 
 
 def _http(listener: dict[str, Any]) -> dict[str, Any]:
@@ -184,21 +148,11 @@ def _http(listener: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _routes(http: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    return (route for host in http["route_config"]["virtual_hosts"] for route in host["routes"])
-
-
 def _place(text: str) -> dict[str, Any]:
     if text.startswith("unix:"):
         return {"pipe": {"path": text.removeprefix("unix:")}}
     host, _, port = text.rpartition(":")
     return {"socket_address": {"address": host, "port_value": int(port)}}
-
-
-def _lead_to(cluster: dict[str, Any], address: dict[str, Any]) -> None:
-    cluster["load_assignment"]["endpoints"] = [
-        {"lb_endpoints": [{"endpoint": {"address": address}}]}
-    ]
 
 
 @dataclass(slots=True)

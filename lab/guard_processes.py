@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import free_port
-from guard.processes.notes import FOLDER, note_path
 
 if TYPE_CHECKING:
     from guard.processes.loopback import Child, Rig
-
-_UNIX: Final = "unix://"
-_CREDENTIALS: Final = struct.Struct("3i")
-"""Process, user and group id, as ``struct ucred`` of unix(7)."""
-
-
-class RedisOfGuard(NamedTuple):
-    """The server that holds the state of a guard."""
-
-    pid: int
-    url: str
 
 
 def begin_guard(
@@ -81,23 +66,3 @@ def resident(process: int) -> int:
     """Return the bytes of memory that a process uses."""
     status = Path(f"/proc/{process}/status").read_text("utf-8")
     return int(status.partition("VmRSS:")[2].split(maxsplit=1)[0]) * 1024
-
-
-def redis_of(supervisor: int) -> RedisOfGuard:
-    """Return the embedded Redis of a guard, whatever program serves it.
-
-    The supervisor notes the URL of its state.  The kernel names the process that listens there.
-
-    Raises:
-        GuardError: the guard left no note, or nothing listens.
-    """
-    try:
-        url = str(json.loads(note_path(FOLDER, supervisor).read_text("utf-8"))["redis"])
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(url.removeprefix(_UNIX))
-            found = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    except OSError as error:
-        raise GuardError(
-            f"process {supervisor} has no embedded redis ({type(error).__name__})"
-        ) from error
-    return RedisOfGuard(_CREDENTIALS.unpack(found)[0], url)

@@ -207,8 +207,3 @@ def _unfair(ours: list[Load], theirs: list[Load], direct: list[Load]) -> str:
 def rates(loads: Loads) -> dict[str, list[float]]:
     """Return requests per second, by contestant and round."""
     return {name: [round(load.per_second, 1) for load in some] for name, some in loads.items()}
-
-
-def errors(loads: Loads) -> dict[str, int]:
-    """Return how many calls of each contestant failed."""
-    return {name: sum(load.errors for load in some) for name, some in loads.items()}

@@ -28,8 +28,8 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from guard.core.errors import GuardError
 from guard.processes.listening_ports import connections_allowed
@@ -96,12 +96,8 @@ _EVERY: Final = 20
 class Tally:
     """Outcomes of the calls of one principal."""
 
-    refused: int = 0
-    """Told when to retry."""
-    late: int = 0
-    """Calls that were not answered within the deadline."""
-    failed: int = 0
-    """Any other answer, or none."""
+    unserved: int = 0
+    """Calls that were refused, failed, or not answered within the deadline."""
     seconds: list[float] = field(default_factory=list)
     """Until each call was served."""
 
@@ -109,23 +105,6 @@ class Tally:
     def served(self) -> int:
         """Number of calls that were answered in time."""
         return len(self.seconds)
-
-    @property
-    def made(self) -> int:
-        """Number of calls."""
-        return self.served + self.refused + self.late + self.failed
-
-    def document(self) -> dict[str, float | None]:
-        """Return it as numbers and times."""
-        return {
-            "made": self.made,
-            "served": self.served,
-            "refused": self.refused,
-            "late": self.late,
-            "failed": self.failed,
-            "served_p50_s": percentile(self.seconds, 50),
-            "served_p99_s": percentile(self.seconds, 99),
-        }
 
 
 class Agent:
@@ -175,20 +154,15 @@ class Agent:
         try:
             async with asyncio.timeout(DEADLINE):
                 head, body = await self._connection.exchange(self._request)
-        except TimeoutError:
-            self._tally.late += 1
-            return 0.0
-        except (OSError, EOFError):
-            self._tally.failed += 1
-            return _PAUSE
-        if announced := _RETRY.search(head):
-            self._tally.refused += 1
-            return float(announced[1]) if self._patient else 0.0
-        if b'"isError": true' in body or not head.startswith(b"HTTP/1.1 200"):
-            self._tally.failed += 1
+        except (OSError, EOFError) as error:
+            self._tally.unserved += 1
+            return 0.0 if isinstance(error, TimeoutError) else _PAUSE
+        announced = _RETRY.search(head)
+        if announced or b'"isError": true' in body or not head.startswith(b"HTTP/1.1 200"):
+            self._tally.unserved += 1
         else:
             self._tally.seconds.append(time.monotonic() - began)
-        return 0.0
+        return float(announced[1]) if announced and self._patient else 0.0
 
 
 @dataclass(slots=True)
@@ -233,14 +207,20 @@ async def run_agents(
                 group.create_task(onlooker.work())
 
 
-def _closed(port: int, seconds: float) -> int:
-    """Return how many calls are served where :data:`CLOSED` are open together."""
-    tally, names = Tally(), (LOUD_NAME, QUIET_NAME)
+def _loaded(port: int, seconds: float, count: int, *names: str, rate: float = 0.0) -> Tally:
+    """Return the outcomes of calls of some agents, which have the names in turn."""
+    tally = Tally()
     agents = [
-        Agent(port, names[n % 2], tally, rate=0, patient=False, seed=n) for n in range(CLOSED)
+        Agent(port, names[n % len(names)], tally, rate=rate, patient=rate > 0, seed=n)
+        for n in range(count)
     ]
     asyncio.run(run_agents(agents, seconds))
-    return tally.served
+    return tally
+
+
+def _closed(port: int, seconds: float) -> int:
+    """Return how many calls are served where :data:`CLOSED` are open together."""
+    return _loaded(port, seconds, CLOSED, LOUD_NAME, QUIET_NAME).served
 
 
 def _crowd(port: int, peak: float, loud: Tally, quiet: Tally) -> list[Agent]:
@@ -290,7 +270,7 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         served += _closed(port, seconds / 2)
         unjudged = max(0, _count(upstream) - _allowed(rig.audit))
     goodput = loud.served + quiet.served
-    large, sizes = large_messages(policy, seconds=seconds, progress=progress)
+    large = large_messages(policy, seconds=seconds, progress=progress)
     sound = not unjudged and served
     reached = sum(one.answered == one.asked for one in onlookers)
     checks = [
@@ -305,8 +285,8 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         Check(id="overload_unjudged", value=unjudged, unit="count", target="= 0"),
         Check(
             id="overload_other_principal_served",
-            value=round(quiet.served / (quiet.made or 1), 3),
-            n=quiet.made,
+            value=round(quiet.served / (quiet.served + quiet.unserved or 1), 3),
+            n=quiet.served + quiet.unserved,
             unit="fraction",
             target=">= 0.99",
         ),
@@ -323,10 +303,6 @@ def bench_overload(policy: Path, *, seconds: float, progress: Progress) -> Repor
         "asked_per_second": round(asked, 1),
         "peak_per_second": round(served / seconds, 1),
         "goodput_per_second": round(goodput / seconds, 1),
-        "loud": loud.document(),
-        "quiet": quiet.document(),
-        "reached": [asdict(one) for one in onlookers],
-        "large": sizes,
     }
     return Report(name="overload", machine=machine(), checks=checks, details=details)
 
@@ -439,22 +415,15 @@ def measure_large(policy: Path, *, seconds: float, progress: Progress) -> dict[s
 
 
 def _small_calls(port: int, seconds: float) -> list[float]:
-    tally = Tally()
-    agents = [
-        Agent(port, QUIET_NAME, tally, rate=SMALL_RATE, patient=True, seed=n)
-        for n in range(SMALL_AGENTS)
-    ]
-    asyncio.run(run_agents(agents, seconds))
-    return [*tally.seconds, *[DEADLINE] * (tally.made - tally.served)]
+    tally = _loaded(port, seconds, SMALL_AGENTS, QUIET_NAME, rate=SMALL_RATE)
+    return [*tally.seconds, *[DEADLINE] * tally.unserved]
 
 
-def large_messages(
-    policy: Path, *, seconds: float, progress: Progress
-) -> tuple[list[Check], dict[str, Any]]:
-    """Return the figures of small calls beside large messages, and what they come from."""
+def large_messages(policy: Path, *, seconds: float, progress: Progress) -> list[Check]:
+    """Return the figures of small calls beside large messages."""
     found = measure_large(policy, seconds=seconds, progress=progress)
     p99 = {name: percentile(times, 99) or DEADLINE for name, times in found.items()}
-    checks = [
+    return [
         Check(
             id=name,
             value=round(p99["beside"] / p99[base], 2),
@@ -467,7 +436,6 @@ def large_messages(
             ("p99_others_during_large_against_direct_ratio", "direct", None),
         )
     ]
-    return checks, {name: {"n": len(found[name]), "p99_s": p99[name]} for name in found}
 
 
 # --- a client that never reads -------------------------------------------------------------------

@@ -25,6 +25,12 @@ _BUS: Final = 10_000
 _LAST: Final = 32_767
 """Last port that the kernel gives to no connection, unless somebody changed that."""
 SERVICE: Final = "guard"
+_ANNOUNCED: Final = (
+    ("replica-announce-ip",),
+    ("replica-announce-ip",),
+    ("sentinel", "announce-ip"),
+)
+"""Setting by which a primary, a replica and a Sentinel say where they are found."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -198,24 +204,6 @@ class RedisServers:
         self.url = self.url or process.url
         return process
 
-    def replicated(
-        self, *options: str, sources: Sequence[str] = ()
-    ) -> tuple[RedisProcess, RedisProcess]:
-        """Start a primary and its replica; return both once they are in step.
-
-        Args:
-            options: further lines of both.
-            sources: addresses that they connect from.
-        """
-        of_primary, of_replica = (
-            _connecting_from(source, "replica-announce-ip") for source in (sources or ("", ""))[:2]
-        )
-        primary = self.single("repl-diskless-sync-delay 0", *options, *of_primary)
-        followed = f"replicaof 127.0.0.1 {primary.port}"
-        replica = self.single(*options, *of_replica, followed)
-        primary.wait_for("state=online", "INFO", "replication")
-        return primary, replica
-
     def watched(
         self, *options: str, down_after: int = 300, sources: Sequence[str] = ()
     ) -> tuple[RedisProcess, RedisProcess, list[RedisProcess]]:
@@ -226,8 +214,14 @@ class RedisServers:
             down_after: milliseconds of silence before a Sentinel thinks the primary is gone.
             sources: addresses that the primary, the replica and the Sentinels connect from.
         """
-        primary, replica = self.replicated(*options, sources=sources)
-        of_sentinels = _connecting_from(sources[2], "sentinel", "announce-ip") if sources else ()
+        of_primary, of_replica, of_sentinels = (
+            _connecting_from(source, *announced)
+            for source, announced in zip(sources or ("", "", ""), _ANNOUNCED, strict=True)
+        )
+        primary = self.single("repl-diskless-sync-delay 0", *options, *of_primary)
+        followed = f"replicaof 127.0.0.1 {primary.port}"
+        replica = self.single(*options, *of_replica, followed)
+        primary.wait_for("state=online", "INFO", "replication")
         for port in free_ports(3):
             self.sentinels.append(
                 RedisProcess(

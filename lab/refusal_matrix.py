@@ -121,6 +121,16 @@ class Cell:
     seen: str
 
 
+def program(folder: Path, environment: str) -> str | None:
+    """Return the interpreter of an environment, None where it is not installed."""
+    if environment == "here":
+        return sys.executable
+    path = folder / ".environments" / environment / "bin" / "python"
+    if environment == "node":
+        path = folder / "node_modules" / "node" / "bin" / "node"
+    return str(path) if path.exists() else None
+
+
 class Suite:
     """The installed clients.
 
@@ -144,30 +154,21 @@ class Suite:
             Client(**{**row, "transports": tuple(row["transports"])}) for row in rows["client"]
         ]
 
-    def program(self, environment: str) -> str | None:
-        """Return the interpreter of an environment, None where it is not installed."""
-        if environment == "here":
-            return sys.executable
-        path = self.folder / ".environments" / environment / "bin" / "python"
-        if environment == "node":
-            path = self.folder / "node_modules" / "node" / "bin" / "node"
-        return str(path) if path.exists() else None
-
     def command(self, client: Client) -> list[str] | None:
         """Return how to start a client, None where it is not installed."""
-        program = self.program(client.environment)
-        behind = self.program("mcp2" if client.server > 1 else "here")
-        needed = self.program(client.needs) if client.needs else "nothing"
-        if program is None or behind is None or needed is None:
+        behind = "mcp2" if client.server > 1 else "here"
+        environments = (client.environment, behind, client.needs or "here")
+        found = [program(self.folder, one) for one in environments]
+        if found[0] is None or None in found:
             return None
-        return [program, str(self.matrix / "clients" / client.program)]
+        return [found[0], str(self.matrix / "clients" / client.program)]
 
     def server(self, version: int, log: Path, *words: str) -> list[str]:
         """Return how to start a server of a version of the SDK, or a model's."""
         if version == MODELS:
             return [sys.executable, str(self.matrix / "model_server.py"), str(log), words[-1]]
-        program = self.program("here" if version == 1 else "mcp2") or ""
-        return [program, str(self.matrix / "server.py"), str(log), *words]
+        python = program(self.folder, "here" if version == 1 else "mcp2") or ""
+        return [python, str(self.matrix / "server.py"), str(log), *words]
 
 
 def _line(client: Child, calls: int = 1) -> bytes:
@@ -354,7 +355,7 @@ def _client(stage: Stage, client: Client, transport: str, schemas: Sequence[str]
 def _life(
     stage: Stage, client: Client, transport: str, steps: Sequence[tuple[str, str]]
 ) -> Iterator[Cell]:
-    node = stage.suite.program("node") or ""
+    node = program(stage.suite.folder, "node") or ""
     listener = transport
     if client.server == MODELS:
         listener = "undeclared" if steps[0][1] == "undeclared" else "model"

@@ -24,7 +24,8 @@ from scipy.stats import theilslopes
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig
 from guard.replay.reports import Check, Report, machine
-from lab.guard_processes import begin_guard, redis_of, resident, worker_of
+from guard.store.embedded import EmbeddedRedis
+from lab.guard_processes import begin_guard, resident, worker_of
 from lab.load import UPSTREAM
 from lab.wire import Connection, call_body, credentials, percentile, post, shown
 
@@ -157,15 +158,17 @@ def bench_soak(*, calls: int, progress: Callable[[str, float], object]) -> Repor
         GuardError: the guard, or its worker, is gone.
     """
     run = Run(calls)
-    with Rig() as rig:
+    with Rig() as rig, EmbeddedRedis() as redis:
         policy = rig.directory / "policy.yaml"
         text = POLICY.read_text(encoding="utf-8")
         policy.write_text(text, encoding="utf-8")
-        agents = credentials(rig.directory, *(f"p{n}" for n in range(PRINCIPALS)))
+        words = credentials(rig.directory, *(f"p{n}" for n in range(PRINCIPALS)))
         upstream = rig.server(UPSTREAM)
-        port, guard = begin_guard(rig, policy, upstream, *agents, "--reload", "0.5")
+        port, guard = begin_guard(
+            rig, policy, upstream, *words, "--reload", "0.5", "--redis", redis.url
+        )
         worker = worker_of(guard.process.pid)
-        state = Redis.from_url(redis_of(guard.process.pid).url)
+        state = Redis.from_url(redis.url)
         began = time.monotonic()
 
         def look() -> Sample:

@@ -99,7 +99,7 @@ class World:
         memory = self.memory
         gone = {(memory.node(one), memory.node(two)) for one, two in pairs}
         left = [at for at, edge in enumerate(memory.edges) if edge not in gone]
-        for name in ("edges", "weights", "groups"):
+        for name in ("edges", "weights"):
             setattr(memory, name, [getattr(memory, name)[at] for at in left])
 
     def results(self, arguments):

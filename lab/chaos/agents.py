@@ -1,17 +1,16 @@
-"""Agents that read, save, recall, write and ask while parts fail, and a person who answers."""
+"""Agents that read, save, recall, write, ask and are answered while parts fail."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-import queue
 import random
 import re
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from guard.core.errors import Fate, GuardError
 from guard.core.policy import StateLimits
@@ -35,37 +34,24 @@ PAUSE: Final = 0.15
 _TIMEOUT: Final = 5.0
 
 
-class Person(threading.Thread):
-    """Approves what agents ask for, and says so once the guard's store has acknowledged it.
+class Deployment(NamedTuple):
+    """Store and key of the guards, as an operator has them."""
 
-    Args:
-        redis: URL of the store.
-        label_key: file of the deployment's key.
-        durability: of his answers, as of the guard's writes.
-    """
+    redis: str
+    """URL of the store."""
+    label_key: Path
+    durability: Durability
+    """Durability of an operator's answers, as of the guard's writes."""
 
-    def __init__(self, redis: str, label_key: Path, durability: Durability) -> None:
-        super().__init__(daemon=True)
-        self.asked: queue.Queue[tuple[str, Agent, str] | None] = queue.Queue()
-        """Decision id, who asks, and the receiver; None ends it."""
-        self.events: list[Event] = []
-        self._redis = redis
-        self._label_key = label_key
-        self._durability = durability
+    async def approve(self, decision: str) -> None:
+        """Approve a call; return once the store has acknowledged it.
 
-    def run(self) -> None:
-        """Answer until told to end."""
-        while (one := self.asked.get()) is not None:
-            decision, agent, to = one
-            with suppress(GuardError, OSError, TimeoutError):
-                asyncio.run(self._approve(decision))
-                self.events.append(Event(NOW(), Saw.APPROVED, decision, agent.name, to))
-                agent.approved.put(to)
-
-    async def _approve(self, decision: str) -> None:
-        store = RedisSessionStore.at(self._redis, timeout=2.0, durability=self._durability)
+        Raises:
+            GuardError: the store cannot be used.
+        """
+        store = RedisSessionStore.at(self.redis, timeout=2.0, durability=self.durability)
         try:
-            seal = load_seal(self._label_key, NOW())
+            seal = load_seal(self.label_key, NOW())
             await LabelOperator(store, seal, StateLimits()).approve(decision, NOW())
         finally:
             await store.aclose()
@@ -79,23 +65,28 @@ class Agent(threading.Thread):
         port: of the guard, or of the Envoy in front of it.
         seed: of what it does.
         stop: set when it is to end.
-        person: answers what it asks; None: it asks nothing.
+        deployment: where a person answers what it asks; None: it asks nothing.
     """
 
     def __init__(
-        self, name: str, port: int, seed: int, stop: threading.Event, person: Person | None = None
+        self,
+        name: str,
+        port: int,
+        seed: int,
+        stop: threading.Event,
+        deployment: Deployment | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.events: list[Event] = []
         self.refusals: dict[str, Event] = {}
         """Events of refused calls, by decision id: lines of messages that were not judged name
         calls in no other way."""
-        self.approved: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._approved: list[str] = []
         """Receivers to whom a letter was approved, once each."""
         self._port = port
         self._random = random.Random(seed)  # noqa: S311  (a schedule, no secret)
         self._stop_asked = stop
-        self._person = person
+        self._deployment = deployment
         self._read: list[str] = []
         self._calls = 0
 
@@ -107,10 +98,10 @@ class Agent(threading.Thread):
 
     def step(self) -> None:
         """Use a grant that was given, or make one call of a random kind."""
-        with suppress(queue.Empty):
-            to = self.approved.get_nowait()
+        if self._approved:
+            to = self._approved.pop()
             for _ in range(2):  # The second one must be asked about again.
-                self._letter(to, asks=False)
+                self.call("send_letter", {"to": to, "body": self.name})
             return
         kind = self._random.random()
         if kind < 0.3 or not self._read:
@@ -121,8 +112,8 @@ class Agent(threading.Thread):
             self.call("save_fact", {"query": self.name, "key": key, "content": content})
         elif kind < 0.5:
             self.call("recall_fact", {"query": self.name, "key": self._fact()})
-        elif kind < 0.6 and self._person is not None:
-            self._letter(f"p-{self.name}-{self._calls}@partner.test", asks=True)
+        elif kind < 0.6 and self._deployment is not None:
+            self._ask(self._deployment)
         elif kind < 0.75:
             self.send_inside()
         else:
@@ -153,10 +144,15 @@ class Agent(threading.Thread):
             self.refusals[decision] = self.events[-1]
         return saw, decision if waits else ""
 
-    def _letter(self, to: str, *, asks: bool) -> None:
+    def _ask(self, deployment: Deployment) -> None:
+        """Write a letter that needs a person, who approves it."""
+        to = f"p-{self.name}-{self._calls}@partner.test"
         saw, decision = self.call("send_letter", {"to": to, "body": self.name})
-        if asks and saw is Saw.REFUSED and decision and self._person is not None:
-            self._person.asked.put((decision, self, to))
+        if saw is Saw.REFUSED and decision:
+            with suppress(GuardError, OSError, TimeoutError):
+                asyncio.run(deployment.approve(decision))
+                self.events.append(Event(NOW(), Saw.APPROVED, decision, self.name, to))
+                self._approved.append(to)
 
     def _fact(self) -> str:
         return f"fact{self._random.randrange(FACTS)}"

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from guard.core.errors import GuardError
 from guard.replay.reports import Check, Report, machine
 from guard.settings import Durability
-from lab.chaos.agents import NOW, Agent, Person
+from lab.chaos.agents import NOW, Agent, Deployment
 from lab.chaos.history import Event, Saw, Violation, violations
 from lab.chaos.isolation import Isolation
 from lab.chaos.stage import Stage
@@ -197,15 +197,16 @@ def _segment(
             planned=len(schedule),
             not_here=sorted(set(EVERY_KIND) - set(stage.faults)),
         )
-        person = Person(stage.redis, stage.label_key, plan.durability)
+        deployment = Deployment(stage.redis, stage.label_key, plan.durability)
         seed = plan.seed + 1000 * done
         agents = [
-            Agent(name, stage.port_of(name), seed + n, stop, person) for n, name in enumerate(names)
+            Agent(name, stage.port_of(name), seed + n, stop, deployment)
+            for n, name in enumerate(names)
         ]
         probes = [Agent(name, stage.port_of(name), seed, stop) for name in PROBES]
         probes = probes[: len(stage.ports)]
-        for thread in (person, *agents):
-            thread.start()
+        for agent in agents:
+            agent.start()
         for number, (kind, variant) in enumerate(schedule[done : done + SEGMENT], done):
             if time.monotonic() > until:
                 segment.planned = done + len(segment.broken)
@@ -217,16 +218,13 @@ def _segment(
                 unsure.append((at - LAG, NOW()))
             segment.broken.append(broken)
             if broken.seconds < 0:
-                call = f"{kind} {variant}".strip()
-                segment.violations.append(
-                    {"rule": "did_not_serve_again", "call": call, "seen": stage.state()}
-                )
+                call = f"{kind} {broken.variant}".strip()
+                segment.violations.append({"rule": "did_not_serve_again", "call": call})
                 break
         stop.set()
-        person.asked.put(None)
-        for thread in (person, *agents):
-            thread.join()
-        _look(segment, stage, [*agents, *probes], person, unsure)
+        for agent in agents:
+            agent.join()
+        _look(segment, stage, [*agents, *probes], unsure)
     return segment
 
 
@@ -256,7 +254,6 @@ def _look(
     segment: Segment,
     stage: Stage,
     agents: Sequence[Agent],
-    person: Person,
     unsure: list[tuple[float, float]],
 ) -> None:
     """Check the history of a segment for violations, and record the result.
@@ -265,10 +262,9 @@ def _look(
         segment: is completed.
         stage: everything that ran, still running.
         agents: with the probes.
-        person: who answered.
         unsure: from when to when what was acknowledged may be lost, as the setting states.
     """
-    events = [*person.events, *(event for agent in agents for event in agent.events)]
+    events = [event for agent in agents for event in agent.events]
     asked = {event.call: event.to for event in events if event.saw is Saw.ASKED}
     refusals = {key: seen for agent in agents for key, seen in agent.refusals.items()}
     events += stage.seen(asked, refusals)
@@ -326,7 +322,6 @@ def _report(plan: Plan, segments: list[Segment]) -> Report:
             "rules_broken": dict(Counter(one["rule"] for one in found)),
             "lost_as_stated": dict(stated),
             "events": dict(seen),
-            "seconds_to_serve_again": _table(times),
             "losses_noticed": dict(noticed),
             "not_here": segments[-1].not_here,
         },
@@ -337,29 +332,11 @@ def _total(counts: Iterable[dict[str, int]]) -> Counter[str]:
     return sum(map(Counter[str], counts), Counter[str]())
 
 
-def _table(times: dict[str, list[Broken]]) -> dict[str, dict[str, float]]:
-    """Return how long each kind took until calls were served again."""
-    return {
-        kind: {
-            "n": len(some),
-            "median": round(statistics.median(one.seconds for one in some), 2),
-            "max": round(max(one.seconds for one in some), 2),
-        }
-        for kind, some in sorted(times.items())
-    }
-
-
 def _shown(violation: Violation, events: list[Event]) -> dict[str, Any]:
     """Return a violation with the events of its call, or of the calls that a grant was for."""
-    asked = [event for event in events if event.saw is Saw.ASKED]
-    of = [one for one in asked if violation.call in {one.call, one.to}]
-    calls = {violation.call, *(one.call for one in of)}
-    whose = {(one.principal, one.to) for one in of if one.to}
     seen = [
         f"{event.at:.3f} {event.saw.value} {event.call} {event.to} {event.mark}"
         for event in sorted(events, key=lambda event: event.at)
-        if event.call in calls
-        or event.to == violation.call
-        or (event.saw is Saw.READ and (event.principal, event.to) in whose)
+        if violation.call in {event.call, event.to}
     ][:SHOWN]
     return {"rule": violation.rule, "call": violation.call, "seen": seen}

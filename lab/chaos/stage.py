@@ -46,8 +46,6 @@ _DOWN_MILLISECONDS: Final = 1500
 _JUMP: Final = 120
 """Seconds by which the guard's clock jumps."""
 _ASKED: Final = 50
-_STUTTERS: Final = 6
-"""Stops of a process that is slow."""
 _PAUSE_MILLISECONDS: Final = "400"
 _GUARD_SIDE: Final = "127.0.0.1"
 """Address from which the guard and the agents connect."""
@@ -357,12 +355,6 @@ class Stage(Rig):
         self._upstream.process.wait()
         self._start_upstream(chain)
 
-    def slow_upstream(self) -> None:
-        """Each answer comes late, as over a bad link."""
-        os.kill(self._upstream.process.pid, signal.SIGUSR1)
-        time.sleep(SETTLE)
-        os.kill(self._upstream.process.pid, signal.SIGUSR2)
-
     def expire_certificate(self) -> None:
         """The tool server shows a certificate that has expired, then a good one again."""
         self._restart_upstream(self._expired)
@@ -465,17 +457,6 @@ class Stage(Rig):
             server.start()
         return False
 
-    def state(self) -> dict[str, object]:
-        """Return what an operator would look at where the guard does not serve."""
-        found: dict[str, object] = {one.log.stem: one.child.said()[-800:] for one in self._guards}
-        for server in (self.primary, self.replica):
-            log = (server.directory / "log").read_text("utf-8", "replace")
-            found[f"{server.port} log"] = log.splitlines()[-12:]
-        for audit in self._logs:
-            lines = [line for _, line in _lines(audit)]
-            found[audit.name] = [line.get("errors") or line.get("event") for line in lines[-3:]]
-        return found
-
     @property
     def faults(self) -> dict[str, dict[str, Fault]]:
         """Every kind of fault that can be had here, and its variants, by their names."""
@@ -495,10 +476,7 @@ class Stage(Rig):
             "slow link": {
                 "primary answers late": partial(
                     self._tell_primary, "CLIENT", "PAUSE", _PAUSE_MILLISECONDS, "ALL"
-                ),
-                "upstream answers late": self.slow_upstream,
-                "worker stutters": partial(stuttering, guard.worker),
-                "replica stutters": partial(stuttering, lambda: self._roles()[1].pid),
+                )
             },
             "partition": {
                 "connections to primary closed": partial(
@@ -588,9 +566,8 @@ class Stage(Rig):
         return found + self._committed()
 
     def _audit_lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the whole lines of every guard's log, each with the length of its log there."""
-        for log in self._logs:
-            yield from _lines(log)
+        """Return the whole lines of every guard's log, each with the length of its log there."""
+        return (line for log in self._logs for line in _lines(log))
 
     def _committed(self) -> list[Event]:
         """Return the memory writes of whose commit the store knows now."""
@@ -651,13 +628,6 @@ def stopped(seconds: float, *pids: int) -> None:
     time.sleep(seconds)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
-
-
-def stuttering(pid: Callable[[], int]) -> None:
-    """Stop a process again and again, so that all of its links are slow."""
-    for _ in range(_STUTTERS):
-        stopped(SETTLE / 4, pid())
-        time.sleep(SETTLE / 8)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,17 +1,15 @@
 """A tool server that notes each call on disk before it answers, and survives being restarted.
 
 Beside each call stands how long the guard's audit log was when it arrived: what is in that part of
-the log was written before, whatever the clocks say.  After SIGUSR1 it answers slowly, after SIGUSR2
-at once again.  ``python -m lab.chaos.upstream PORT DIRECTORY CHAIN LOG...`` serves until killed.
+the log was written before, whatever the clocks say.
+``python -m lab.chaos.upstream PORT DIRECTORY CHAIN LOG...`` serves until killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-SLOW_SECONDS: Final = 0.3
 STREAM_SECONDS: Final = 0.1
 """Between the events of a stream, so that some are in flight whenever a part fails."""
 
@@ -44,9 +41,6 @@ class ToolServer:
         self._facts = directory / "facts"
         self._facts.mkdir(exist_ok=True)
         self._audit = audit
-        self._is_slow = threading.Event()
-        signal.signal(signal.SIGUSR1, lambda *_: self._is_slow.set())
-        signal.signal(signal.SIGUSR2, lambda *_: self._is_slow.clear())
 
     async def answer(self, request: Request) -> Response:
         """Note the call, then answer it."""
@@ -61,8 +55,6 @@ class ToolServer:
             "audit": logged,
         }
         self._log.write(json.dumps(line) + "\n")
-        if self._is_slow.is_set():
-            await asyncio.sleep(SLOW_SECONDS)
         content = [{"type": "text", "text": self._text(tool, words, message["id"])}]
         result = {"content": content, "isError": False}
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import urllib.error
-import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
+
+import httpx
 
 from guard.core.errors import GuardError
 from guard.processes.loopback import Rig, free_port
@@ -171,7 +171,7 @@ def bench_peers(
             try:
                 found[peer.name] = _started(own, peer, place.resolve(), upstream)
                 inspects[peer.name] = peer.inspects
-            except (GuardError, OSError, ValueError) as error:
+            except (GuardError, OSError, ValueError, httpx.HTTPError) as error:
                 own.stop()
                 missing[peer.name] = str(error)
         loads = load_in_turns(found, rounds, seconds, progress)
@@ -220,17 +220,10 @@ def _started(rig: Rig, peer: Peer, place: Path, upstream: int) -> Contestant:
         *post.headers,
     )
     post = replace(post, headers=headers, numbered=True)
-    answer = _posted(port, post)
+    url = f"http://127.0.0.1:{port}{post.path}"
+    answer = httpx.post(
+        url, content=post.body, headers=dict(headers), timeout=TRY_SECONDS, trust_env=False
+    ).text
     if '"sent"' not in answer:
         raise GuardError(f"{peer.name} does not answer the call: {answer[:300]}")
     return Contestant(port, post=post)
-
-
-def _posted(port: int, post: Post) -> str:
-    url = f"http://127.0.0.1:{port}{post.path}"
-    request = urllib.request.Request(url, post.body.encode(), dict(post.headers))
-    try:
-        with urllib.request.urlopen(request, timeout=TRY_SECONDS) as response:  # noqa: S310
-            return str(response.read().decode("utf-8", "replace"))
-    except urllib.error.HTTPError as error:
-        return error.read().decode("utf-8", "replace")

@@ -53,11 +53,11 @@ def bench_propagation(
     Raises:
         GuardError: a part could not be started.
     """
-    parts: dict[str, Callable[[Progress], Part]] = {
-        "recorded": lambda told: _recorded(data, told),
-        "live": lambda told: _live(incidents, seed, told),
-        "committed": lambda told: _committed(data, told),
-        "cost": _cost,
+    parts: dict[str, Callable[[str, Progress], Part]] = {
+        "recorded": lambda redis, told: _recorded(redis, data, told),
+        "live": lambda _, told: _live(incidents, seed, told),
+        "committed": lambda redis, told: committed(redis, data, told),
+        "cost": lambda redis, told: asyncio.run(cost(redis, told)),
     }
     checks: list[Check] = []
     details: dict[str, Any] = {}
@@ -66,12 +66,13 @@ def bench_propagation(
         def tell(what: str, done: float, place: int = place) -> None:
             progress(what, (place + done) / len(only))
 
-        found, details[name] = parts[name](tell)
+        with EmbeddedRedis() as redis:
+            found, details[name] = parts[name](redis.url, tell)
         checks += found
     return Report(name="propagation", machine=machine(), checks=checks, details=details)
 
 
-def _recorded(data: Path, progress: Progress) -> Part:
+def _recorded(redis: str, data: Path, progress: Progress) -> Part:
     path = data / "traces" / LEONG
     if not path.exists():
         reason = f"`{LEONG}` is not there; name its folder with --data"
@@ -79,25 +80,12 @@ def _recorded(data: Path, progress: Progress) -> Part:
         return [Check(id=name, value=None, unit="sends", reason=reason) for name in names], {}
     policy = load_policies([policies_directory() / "default.yaml", GRAPH_POLICY])
     runs = list(read_traces([path]))
-    with EmbeddedRedis() as redis:
-        return asyncio.run(
-            recorded(redis.url, policy, runs, lambda: progress("recorded runs", 0.5))
-        )
+    return asyncio.run(recorded(redis, policy, runs, lambda: progress("recorded runs", 0.5)))
 
 
 def _live(incidents: int, seed: int, progress: Progress) -> Part:
     with Rig(AGENTS) as rig:
         return asyncio.run(live(rig, incidents, seed, progress))
-
-
-def _committed(data: Path, progress: Progress) -> Part:
-    with EmbeddedRedis() as redis:
-        return committed(redis.url, data, progress)
-
-
-def _cost(progress: Progress) -> Part:
-    with EmbeddedRedis() as redis:
-        return asyncio.run(cost(redis.url, progress))
 
 
 async def recorded(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from guard.extensions.graph_memory.audit import exposure
 from guard.extensions.graph_memory.replay import is_order
@@ -23,6 +23,7 @@ from lab.selection.trials import Benign, Trials, by_question, partings, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     Progress = Callable[[str, float], object]
 
@@ -68,10 +69,9 @@ def bench_selection(locomo_file: Path | None, data: Path, progress: Progress) ->
     progress("a peer's six edges, through the proxy", 0.93)
     checks += stopped_end_to_end(details)
     progress("content that a store derives structure from", 0.96)
-    checks += fit_fidelity(details)
+    checks.append(fit_fidelity())
     checks += live_stores(details)
-    with TemporaryDirectory() as directory:
-        checks += derived_structure(details, Path(directory))
+    checks += derived_structure(details)
     return Report(name="selection", machine=machine(), checks=checks, details=details)
 
 
@@ -81,7 +81,7 @@ def _pagerank(memories: list[Memory], details: dict[str, Any], progress: Progres
         progress(f"attacks on {memory.name}", 0.02 + 0.46 * number / len(memories))
         trials.run(memory)
     details["harm"] = {
-        name: {defence: tally.rate(defence) for defence in tally.harm}
+        name: {defence: float(np.mean(by_question(rows))) for defence, rows in tally.harm.items()}
         for name, tally in trials.tallies.items()
     }
     ours: list[float] = []

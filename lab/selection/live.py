@@ -15,7 +15,7 @@ from lab.wire import Wire, is_refused, reasons_of
 from lab.write_path.rig import Rig, events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from guard.core.model import Json
     from guard.processes import loopback
@@ -100,10 +100,12 @@ class Outcomes:
 
     honest: list[bool] = field(default_factory=list)
     """Before the attack: whether the transfer to the first record went out."""
+    rival_served: list[bool] = field(default_factory=list)
+    """After it: whether the rival was served."""
     wrong_first: list[bool] = field(default_factory=list)
     """After it: whether the rival came first."""
     wrong_paid: list[bool] = field(default_factory=list)
-    """True, for each trial, if the transfer to it went out."""
+    """After it: whether a transfer to the rival went out."""
     reasons: list[str] = field(default_factory=list)
     """Why it did not."""
     right_paid: list[bool] = field(default_factory=list)
@@ -112,7 +114,7 @@ class Outcomes:
     """The selections that the guard wrote down."""
 
 
-def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
+def play(wire: Wire, scenes: Sequence[Scene]) -> Outcomes:
     """Let the curator write, an agent pay, a peer attack, and the agent pay again."""
     found = Outcomes()
     wire.list_tools("curator", "curation")
@@ -128,23 +130,20 @@ def play(wire: Wire, scenes: list[Scene]) -> Outcomes:
     for scene in scenes:
         session = f"after-{scene.number}"
         served = _accounts(wire, session, scene)
+        found.rival_served.append(scene.rival in served)
         found.wrong_first.append(served[0] == scene.rival)
-        paid, reason = transfer(wire, "agent", session, served[0])
+        paid, reason = transfer(wire, "agent", session, scene.rival)
         found.wrong_paid.append(paid)
         found.reasons.append(reason)
         found.right_paid.append(transfer(wire, "agent", session, scene.right)[0])
     return found
 
 
-def recalled(wire: Wire, session: str, query: str) -> list[dict[str, str]]:
-    """Return the records that the memory serves to the agent, best first."""
-    answer = wire.call("agent", session, "search_records", {"query": query})
-    found: list[dict[str, str]] = json.loads(answer["content"][0]["text"])["results"]
-    return found
-
-
 def _accounts(wire: Wire, session: str, scene: Scene) -> list[str]:
-    return [one["text"].rpartition(" ")[2] for one in recalled(wire, session, scene.query)]
+    """Return the accounts of the records that the memory serves to the agent, best first."""
+    answer = wire.call("agent", session, "search_records", {"query": scene.query})
+    records = json.loads(answer["content"][0]["text"])["results"]
+    return [one["text"].rpartition(" ")[2] for one in records]
 
 
 def transfer(wire: Wire, agent: str, session: str, account: str) -> tuple[bool, str]:
@@ -153,12 +152,11 @@ def transfer(wire: Wire, agent: str, session: str, account: str) -> tuple[bool, 
     return not is_refused(answer), " ".join(reasons_of(answer))
 
 
-def run(policy: Path, scenes: int = SCENES) -> Outcomes:
-    """Start the memory and a guard, and play every scene."""
-    played = [Scene(number) for number in range(scenes)]
-    accounts = [account for scene in played for account in (scene.right, scene.rival)]
-    with rigged(policy, (), accounts) as (wire, audit):
-        outcomes = play(wire, played)
+def run(policy: Path, scenes: Sequence[Scene], *store: str) -> Outcomes:
+    """Start a memory and a guard, and play every scene."""
+    accounts = [account for scene in scenes for account in (scene.right, scene.rival)]
+    with rigged(policy, store, accounts) as (wire, audit):
+        outcomes = play(wire, scenes)
         outcomes.lines += events(audit, "selection")
     return outcomes
 
@@ -189,7 +187,7 @@ def import_accounts(rig: loopback.Rig, redis: str, store: str, accounts: Iterabl
 
 def stopped_end_to_end(details: dict[str, Any]) -> list[Check]:
     """Return the share of the misdirected transfers that were asked about."""
-    outcomes = run(POLICY)
+    outcomes = run(POLICY, [Scene(number) for number in range(SCENES)])
     misdirected = [
         not paid and "selection_diverged" in reason
         for wrong, paid, reason in zip(

@@ -13,24 +13,17 @@ import re
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import igraph
 from mcp.server.fastmcp import FastMCP
 
 from guard.processes.loopback import serve_on_loopback
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 DAMPING: Final = 0.5
 SEED: Final = 42
-GROUP: Final = "main"
-"""Group of all writes that do not name one."""
 PACKAGES: Final = Path(__file__).parents[2] / "tests/live_stores/.packages"
 """Published stores that are installed apart from the guard."""
 _PARTS: Final = re.compile(r"[a-z0-9]+")
@@ -42,49 +35,35 @@ class GraphMemory:
     def __init__(self) -> None:
         self.nodes: dict[str, int] = {}
         self.records: dict[str, str] = {}
-        self.homes: dict[str, str] = {}
-        """Group of each record that is not in the first one."""
         self.edges: list[tuple[int, int]] = []
         self.weights: list[float] = []
-        self.groups: list[str] = []
-        """Group of each edge."""
 
     def node(self, name: str) -> int:
         """Return the number of a node, made where there is none."""
         return self.nodes.setdefault(name, len(self.nodes))
 
-    def join(self, one: str, two: str, weight: float = 1.0, group: str = GROUP) -> None:
+    def join(self, one: str, two: str, weight: float = 1.0) -> None:
         """Add an edge."""
         self.edges.append((self.node(one), self.node(two)))
         self.weights.append(weight)
-        self.groups.append(group)
 
     def named(self, query: str) -> list[str]:
         """Return the nodes that a query names."""
         words = f" {' '.join(_PARTS.findall(query.lower()))} "
         return [n for n in self.nodes if f" {' '.join(_PARTS.findall(n.lower()))} " in words]
 
-    def search(self, query: str, top_k: int, groups: Sequence[str] = ()) -> list[str]:
-        """Return the records of some groups that are nearest to what a query names, nearest first.
-
-        Args:
-            query: names entities.
-            top_k: how many.
-            groups: whose records and edges; left out, everything.
-        """
+    def search(self, query: str, top_k: int) -> list[str]:
+        """Return the records that are nearest to what a query names, nearest first."""
         named = {self.nodes[name] for name in self.named(query)}
         if not named:
             return []
         # Two names of one number are entities that were merged.
         reset = [float(number in named) for number in range(len(self.nodes))]
-        inside = [not groups or group in groups for group in self.groups]
-        graph = igraph.Graph(n=len(self.nodes), edges=list(compress(self.edges, inside)))
-        weights = list(compress(self.weights, inside))
+        graph = igraph.Graph(n=len(self.nodes), edges=self.edges)
         scores = graph.personalized_pagerank(
-            damping=DAMPING, directed=False, weights=weights, reset=reset
+            damping=DAMPING, directed=False, weights=self.weights, reset=reset
         )
-        known = [r for r in self.records if not groups or self.homes.get(r, GROUP) in groups]
-        return sorted(known, key=lambda name: (-scores[self.nodes[name]], name))[:top_k]
+        return sorted(self.records, key=lambda name: (-scores[self.nodes[name]], name))[:top_k]
 
 
 def build(memory: GraphMemory) -> FastMCP:
@@ -92,30 +71,26 @@ def build(memory: GraphMemory) -> FastMCP:
     server = FastMCP("graph", stateless_http=True, json_response=True, log_level="ERROR")
 
     @server.tool()
-    def add_records(records: list[dict[str, Any]], group: str = GROUP) -> str:
+    def add_records(records: list[dict[str, Any]]) -> str:
         """Remember records, each with a name, a text and the entities that it is about."""
         for record in records:
             memory.node(record["name"])
             memory.records[record["name"]] = record["text"]
-            memory.homes[record["name"]] = group
             for entity in record.get("about", []):
-                memory.join(record["name"], entity, group=group)
+                memory.join(record["name"], entity)
         return "saved"
 
     @server.tool()
-    def relate(relations: list[dict[str, Any]], group: str = GROUP) -> str:
+    def relate(relations: list[dict[str, Any]]) -> str:
         """Relate entities to each other."""
         for relation in relations:
-            weight = relation.get("weight", 1.0)
-            memory.join(relation["source"], relation["target"], weight, group)
+            memory.join(relation["source"], relation["target"], relation.get("weight", 1.0))
         return "saved"
 
     @server.tool()
-    def search_records(
-        query: str, top_k: int = 5, groups: list[str] | None = None
-    ) -> dict[str, Any]:
-        """Return the records of some groups that are nearest to what a query names."""
-        found = memory.search(query, top_k, groups or ())
+    def search_records(query: str, top_k: int = 5) -> dict[str, Any]:
+        """Return the records that are nearest to what a query names."""
+        found = memory.search(query, top_k)
         return {"results": [{"record": name, "text": memory.records[name]} for name in found]}
 
     server.tool()(transfer)
@@ -137,9 +112,8 @@ class WalkedMemory(GraphMemory):
         super().__init__()
         self._store = store
 
-    def search(self, query: str, top_k: int, groups: Sequence[str] = ()) -> list[str]:
+    def search(self, query: str, top_k: int) -> list[str]:
         """Return the records that are nearest to the entities of a query."""
-        del groups
         networkx: Any = importlib.import_module("networkx")
         names, weights = list(self.nodes), Counter[tuple[str, str]]()
         for ends, weight in zip(self.edges, self.weights, strict=True):
@@ -180,9 +154,8 @@ class PartedMemory(GraphMemory):
         super().__init__()
         self._parts = self._leiden if store == "leidenalg" else self._propagated
 
-    def search(self, query: str, top_k: int, groups: Sequence[str] = ()) -> list[str]:
+    def search(self, query: str, top_k: int) -> list[str]:
         """Return the records in the community of the first entity of a query."""
-        del groups
         seeds = [name for name in self.named(query) if name not in self.records]
         first = self.nodes[seeds[0]]
         [community] = [part for part in self._parts() if first in part]
@@ -211,61 +184,39 @@ class PartedMemory(GraphMemory):
         return [{int(one) for one in part} for part in operations.label_propagation(projection)]
 
 
-# --- memories that derive structure from text by themselves -------------------------------------
+# --- a memory that derives structure from text by itself ----------------------------------------
 
-_VOID = re.compile(r"(\w+ \w+ \d+) is no longer valid")
 _SAME = re.compile(r"(\w+ \w+ \d+) is the same as (\w+ \w+ \d+)")
 
 
-@dataclass(slots=True)
-class DerivingMemory:
-    """Records of one group, and the structure that the store derives from every text."""
-
-    model: str
-    records: dict[str, str] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-
-    def search(self, query: str) -> list[dict[str, str]]:
-        """Return the records that a query asks for, the best first."""
-        text = "\n".join(self.texts)
-        named = [name for name in self.records if name in query]
-        if self.model == "summary":
-            order = sorted(self.records, key=lambda name: -text.count(name))
-        elif self.model == "merging":
-            same = dict(_SAME.findall(text))
-            named = [same.get(name, name) for name in named]
-            order = sorted(self.records, key=lambda name: name not in named)
-        else:
-            valid = [name for name in self.records if name not in _VOID.findall(text)]
-            order = sorted(valid, key=lambda name: name not in named)
-        return [{"record": name, "text": self.records[name]} for name in order]
-
-
 def build_deriving() -> FastMCP:
-    """Return the server with empty memories; a group's name begins with its model."""
-    groups: dict[str, DerivingMemory] = {}
+    """Return a server of records by group, which are replaced by others as a text says."""
+    records: dict[tuple[str, str], str] = {}
+    same: dict[tuple[str, str], str] = {}
     server = FastMCP("deriving", stateless_http=True, json_response=True, log_level="ERROR")
 
-    def memory(group: str) -> DerivingMemory:
-        return groups.setdefault(group, DerivingMemory(group.partition("-")[0]))
+    def best(query: str, group: str) -> str:
+        named = next(name for home, name in records if home == group and name in query)
+        return same.get((group, named), named)
 
     @server.tool()
     def add_memory(text: str, group: str, record: str = "") -> str:
         """Remember a text; structure is derived from it."""
-        memory(group).texts.append(text)
         if record:
-            memory(group).records[record] = text
+            records[group, record] = text
+        same.update({(group, one): other for one, other in _SAME.findall(text)})
         return "queued"
 
     @server.tool()
     def search_memory(query: str, group: str) -> dict[str, Any]:
-        """Return the records that a query asks for, the best first."""
-        return {"results": memory(group).search(query)}
+        """Return the record that a query asks for."""
+        found = best(query, group)
+        return {"results": [{"record": found, "text": records[group, found]}]}
 
     @server.tool()
     def report(query: str, group: str) -> str:
-        """Return the best record as text."""
-        return memory(group).search(query)[0]["text"]
+        """Return the record as text."""
+        return records[group, best(query, group)]
 
     @server.tool()
     def read_page(number: int) -> str:

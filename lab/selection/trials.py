@@ -83,11 +83,6 @@ class Tally:
     visible: list[float] = field(default_factory=list)
     """Result of attacks that the guard lets through: 1 where the added text is returned."""
 
-    def rate(self, defence: str) -> float | None:
-        """Return the share of questions, each weighing alike, that end wrong."""
-        rows = by_question(self.harm[defence])
-        return float(np.mean(rows)) if rows else None
-
     def add(self, case: Case) -> None:
         """Count one selection under every defence."""
         question, evidence, served = case.question.id, case.question.evidence, case.found.served

@@ -16,10 +16,10 @@ from lab.write_path.trials import (
     ATTACKS,
     SYSTEMS,
     VENDORS,
+    campaigns_found,
     false_alarms,
     observations,
     run_trial,
-    semantic_limit,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class _Bench:
         self._rig = rig
         self._conversations = data / "locomo" / "locomo_dev.json.gz"
         self._traces = data / "traces" / "leong_dev.jsonl.gz"
+        self._normal = (0, 0)
+        """Normal writes so far, and the refused ones among them."""
         self.checks: list[Check] = []
         self.details: dict[str, Any] = {}
 
@@ -79,15 +81,10 @@ class _Bench:
         for system, target in zip(SYSTEMS, (f"{total}", "0"), strict=True):
             leaked = sum(outcome.leaked for outcome in every[system])
             self._add(f"{system.lower()}_prlr", leaked, target, n=total)
-        self.details["reasons"] = {
-            attack: sorted({r for o in outcomes["S4", attack] for r in o.reasons})
-            for attack in ATTACKS
-        }
 
     def drift(self) -> None:
         """Count campaigns that are found and false alarms, and write normal items."""
-        limit = self.details["semantic_limit"] = semantic_limit(self._rig)
-        self._add("drift_found", limit["found"], "10", n=len(VENDORS))
+        self._add("drift_found", campaigns_found(self._rig), "10", n=len(VENDORS))
         if not self._conversations.exists():
             self._missing("drift_false_alarms_per_1000")
             return
@@ -95,11 +92,12 @@ class _Bench:
         texts = [text for one in conversations for text in one]
         rate = 1000 * false_alarms(self._rig, conversations) / len(texts)
         self._add("drift_false_alarms_per_1000", rate, "<= 1", n=len(texts), unit="per 1000")
-        self.details["normal_writes"] = normal_writes(self._rig, texts[::3][:NORMAL])
+        normal = texts[::3][:NORMAL]
+        self._normal = len(normal), normal_writes(self._rig, normal)
 
     def recorded(self) -> None:
         """Send every recorded call through the gate, and add up the normal writes."""
-        ways = dict(self.details.get("normal_writes", {}))
+        writes, refused = self._normal
         if self._traces.exists():
             runs = default_gate.recorded_sessions(self._traces)
             poisoned, benign = asyncio.run(
@@ -111,16 +109,15 @@ class _Bench:
             self._rate("poisoned_saves_contained", poisoned.contained, ">= 0.99", poisoned.saves)
             self._rate("benign_saves_committed", committed, ">= 0.95", benign.saves)
             self.details["recorded_saves"] = [asdict(poisoned), asdict(benign)]
-            refused = benign.asked + benign.refused
-            ways["recorded"] = {"writes": benign.saves, "refused": refused}
+            writes += benign.saves
+            refused += benign.asked + benign.refused
         else:
             self._missing("poisoned_saves_contained")
             self._missing("benign_saves_committed")
-        total = sum(way["writes"] for way in ways.values())
-        if total < LEAST_NORMAL:
+        if writes < LEAST_NORMAL:
             self._missing("false_positives")
         else:
-            self._add("false_positives", sum(way["refused"] for way in ways.values()), "0", n=total)
+            self._add("false_positives", refused, "0", n=writes)
 
     def default_matrix(self) -> None:
         """Measure `memory: {}` on generated saves, and on poisoned words where nothing was read."""
@@ -155,9 +152,9 @@ class _Bench:
         progress("races")
         self._add("race_violations", races(self._rig, RACES), "0", n=RACES)
         progress("crashes")
-        count, crashed = crashes(self._rig, crash_runs)
-        self._add("crash_violations", count, "0", n=len(crashed))
-        self.details["crashes"] = crashed
+        crashed = self.details["crashes"] = crashes(self._rig, crash_runs)
+        count = sum(map(len, crashed.values()))
+        self._add("crash_violations", count, "0", n=crash_runs * len(crashed))
 
     def _add(
         self, ident: str, value: float, target: str | None, *, unit: str = "count", n: int = 0

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
@@ -27,9 +27,9 @@ WRITES_EACH: Final = 20
 """Writes of one agent."""
 
 
-def normal_writes(rig: Rig, texts: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Write texts in turn in each way, and return writes and refusals by way."""
-    counts = {way: {"writes": 0, "refused": 0} for way in WAYS}
+def normal_writes(rig: Rig, texts: Sequence[str]) -> int:
+    """Write texts in turn in each way, and return how many are refused."""
+    refused = 0
     for start in range(0, len(texts), WRITES_EACH):
         way = WAYS[start // WRITES_EACH % len(WAYS)]
         agent = rig.agent("s4")
@@ -42,9 +42,8 @@ def normal_writes(rig: Rig, texts: Sequence[str]) -> dict[str, dict[str, int]]:
                 rig.say("s4", agent, text)
             target = "L4" if way == "read" else "L3"
             write = {"key": key, "content": text, "memory_class": target, "nonce": key}
-            counts[way]["writes"] += 1
-            counts[way]["refused"] += is_refused(agent.call("memory_write", write))
-    return counts
+            refused += is_refused(agent.call("memory_write", write))
+    return refused
 
 
 POINTS: Final = ("asked", "staged", "recorded", "committed", "answered", "settled")
@@ -54,8 +53,8 @@ SENT_BEFORE: Final = frozenset({"answered", "settled"})
 """Points after which the store has the write."""
 
 
-def crashes(rig: Rig, runs: int) -> tuple[int, list[dict[str, Any]]]:
-    """Kill a guard at each step, bring it back, and count what must not be.
+def crashes(rig: Rig, runs: int) -> dict[str, list[str]]:
+    """Kill a guard at each step, bring it back, and return what must not be, by step.
 
     Violations:
 
@@ -66,13 +65,7 @@ def crashes(rig: Rig, runs: int) -> tuple[int, list[dict[str, Any]]]:
     * a fate that reading back does not settle
     * a retry under the same nonce that forms the write again
     """
-    violations, details = 0, []
-    for point in POINTS:
-        for number in range(runs):
-            wrong = crash(rig, point)
-            violations += len(wrong)
-            details.append({"point": point, "run": number, "violations": wrong})
-    return violations, details
+    return {point: [wrong for _ in range(runs) for wrong in crash(rig, point)] for point in POINTS}
 
 
 def crash(rig: Rig, point: str) -> list[str]:

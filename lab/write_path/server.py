@@ -73,7 +73,6 @@ def _authorise(context: Context[Any, Any, Any], secret: str) -> None:
 def main() -> None:
     """Serve until told to stop, or until standard input ends."""
     parser = argparse.ArgumentParser(description="The memory server that writes are measured on.")
-    parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
     parser.add_argument("--db", type=Path, required=True, help="the SQLite file")
     parser.add_argument("--secret-file", type=Path, help="who knows it may write")
     parser.add_argument("--stdio", action="store_true", help="speak on standard input and output")
@@ -83,7 +82,7 @@ def main() -> None:
     if options.stdio:
         server.run("stdio")
         return
-    serve_on_loopback(server.streamable_http_app, options.port)
+    serve_on_loopback(server.streamable_http_app)
 
 
 if __name__ == "__main__":

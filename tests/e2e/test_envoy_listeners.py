@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from guard.processes.loopback import free_port
 from guard.runtime.doctor_checks import Status
 from guard.runtime.envoy_checks import check_envoy
-from lab.envoy_rig import Certificates, start_envoy
+from lab.envoy_rig import start_envoy
 from tests.e2e.running_guard import (
     RunningGuard,
     Upstream,
@@ -57,7 +57,11 @@ def stage(tmp_path_factory):
     (directory / "principals.toml").write_text(FILE, "utf-8")
     tls = free_port()
     with closing(Upstream()) as upstream:
-        certificates = Certificates(chain, chain, directory / "agents-ca.pem")
+        certificates = {
+            "server.crt": chain,
+            "server.key": chain,
+            "agents-ca.crt": directory / "agents-ca.pem",
+        }
         edge = edge_before(upstream, tls={tls: "mail"}, certificates=certificates)
         envoy = start_envoy(directory, edge)
         known = ("--credentials", str(directory / "principals.toml"))

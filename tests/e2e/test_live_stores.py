@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.selection.live_stores import FAR, NEAR, STORES, exercise, is_installed, policy_for
+from lab.selection.live_stores import STORES, exercise, is_installed, policy_for
 
 pytestmark = pytest.mark.e2e
 
@@ -15,8 +15,7 @@ def test_a_peers_edges_in_a_published_selection_move_no_transfer(store):
     # A busy machine may take longer than the shipped deadline: then people are asked.
     text = policy_for(store).replace("deadline_ms: 10000", "deadline_ms: 60000")
     found = exercise(store, text)
-    assert found.before[0] == NEAR[-1]
-    assert FAR[-1] in found.after
-    assert (found.honest, found.harmed) == (True, False)
-    assert "selection_diverged" in found.reasons
-    assert [one["reason"] for one in found.selections] == ["diverged"]
+    assert found.honest == found.rival_served == [True]
+    assert found.wrong_paid == [False]
+    assert "selection_diverged" in found.reasons[0]
+    assert [one["reason"] for one in found.lines] == ["diverged"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.selection.live import POLICY, run
+from lab.selection.live import POLICY, Scene, run
 
 pytestmark = pytest.mark.e2e
 SCENES = 2
@@ -10,7 +10,7 @@ SCENES = 2
 
 def test_a_misdirected_transfer_is_asked_about_and_the_right_one_goes_out():
     """Six edges of a peer bring a wrong record forward; the guard names whose they are."""
-    outcomes = run(POLICY, SCENES)
+    outcomes = run(POLICY, [Scene(number) for number in range(SCENES)])
     assert outcomes.honest == outcomes.wrong_first == outcomes.right_paid == [True] * SCENES
     assert outcomes.wrong_paid == [False] * SCENES
     assert all("selection_diverged" in reason for reason in outcomes.reasons)

@@ -452,7 +452,7 @@ def longest_first(memory):
     """Have a memory take the longest names of its nodes in a question for what it is about."""
     ranked = memory.search
 
-    def search(query, top_k, groups=()):
+    def search(query, top_k):
         words, left = folded(query), dict(memory.nodes)
         for name in sorted(memory.nodes, key=len, reverse=True):
             if f" {folded(name)} " in f" {words} ":
@@ -464,7 +464,7 @@ def longest_first(memory):
         hidden |= {name: memory.nodes[name] for name in memory.records}
         before, memory.nodes = memory.nodes, hidden
         try:
-            return ranked(query, top_k, groups)
+            return ranked(query, top_k)
         finally:
             memory.nodes = before
 
@@ -540,7 +540,7 @@ async def test_seeds_that_the_server_tells_are_not_believed_with_a_strangers_amo
 def by_communities(world):
     """Have the memory return the records of the community of the first entity of a question."""
 
-    def search(query, top_k, groups=()):
+    def search(query, top_k):
         nodes = world.memory.nodes
         ends = np.array(world.memory.edges, dtype=np.int32)
         community = Leiden().membership(

@@ -133,16 +133,24 @@ class ClassifiedCall:
     @property
     def saves_to(self) -> str:
         """Name of the memory store that it saves into; empty where the policy declares none."""
+        if self.memory_write is None and self.role not in SAVING:
+            return ""
         named = self.mapping.store if self.mapping is not None else ""
-        if self.memory_write is not None:
-            return self.memory_write.store or named or DEFAULT_STORE
-        return named if self.role in SAVING else ""
+        return (
+            named
+            if self.memory_write is None
+            else self.memory_write.store or named or DEFAULT_STORE
+        )
 
-    def receivers(self) -> Iterator[Target]:
-        """Yield the targets that may be, or become, established: external ones, and the action."""
-        if self.mapping is not None and self.mapping.action is not None:
-            action = Destination("action", self.mapping.action.name)
-            yield Target(action, DestinationStatus.EXTERNAL)
+    def receivers(self, *, action: bool = True) -> Iterator[Target]:
+        """Yield the targets that may be, or become, established: external ones, and the action.
+
+        Args:
+            action: whether to yield the action.
+        """
+        if action and self.mapping is not None and self.mapping.action is not None:
+            named = Destination("action", self.mapping.action.name)
+            yield Target(named, DestinationStatus.EXTERNAL)
         if self.role is Role.SEND:
             for target in self.targets:
                 is_external = target.status is DestinationStatus.EXTERNAL

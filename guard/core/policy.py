@@ -211,7 +211,8 @@ class Situation:
         """The facts in the findings, by name."""
         facts: dict[str, Json] = {}
         for found in self.findings:
-            facts.update(found.facts)
+            if found.facts:
+                facts.update(found.facts)
         return facts
 
 
@@ -490,6 +491,8 @@ class PolicyIndex:
     """True if the answers of some store are replayed."""
     derives: bool
     """True if some store derives structure by itself."""
+    remembers: bool
+    """True if what memories have to say may change a verdict, without a gate."""
     has_standing: bool
     """True if the state of principals counts: paused, or under a break-glass."""
     has_directories: bool
@@ -510,8 +513,10 @@ class PolicyIndex:
 
 def _index(policy: Policy) -> PolicyIndex:
     declared = (one for tool in policy.tools for one in tool.fields)
+    replays = any(one.ranked or one.derives for one in policy.selections.values())
     return PolicyIndex(
-        replays=any(one.ranked or one.derives for one in policy.selections.values()),
+        replays=replays,
+        remembers=replays or policy.propagation is not None,
         derives=any(one.derives for one in policy.selections.values()),
         has_standing=bool(policy.approvals.asks or policy.approvals.break_glass),
         has_directories=any(one.channel in VOUCHING for one in declared),
@@ -648,12 +653,18 @@ class Policy:
         seen, key = False, tuple[object, ...]()
         if len(targets) <= KEY_TARGETS:
             # The mapping follows from the tool's name and its server.
-            parts: list[object] = [known.call.tool, known.role, mapping and mapping.server]
-            parts += known.contested, known.answered
-            parts += call.redefined, bool(call.guarded)
-            for target in targets:
-                parts += target.status, target.attestation and target.attestation.rung
-            key = tuple(parts)
+            key = (
+                known.call.tool,
+                known.role,
+                mapping and mapping.server,
+                known.contested,
+                known.answered,
+                call.redefined,
+                bool(call.guarded),
+                call.action is None,
+                call.carried > 0,
+                *[(one.status, one.attestation and one.attestation.rung) for one in targets],
+            )
             found = self.index.alike.get(key)
             if found is not None:
                 return found
@@ -738,8 +749,9 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
             Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
         ]
     allowed = _ask_rules(policy, situation, reasons, errors)
-    if not situation.granted and reasons:
-        reasons += _asked_without_rule(situation.call, allowed, max(map(_ACTION, reasons)))
+    call = situation.call
+    if not situation.granted and reasons and (call.classified.contested or call.is_egress):
+        reasons += _asked_without_rule(call, allowed, max(map(_ACTION, reasons)))
     if not reasons:
         reasons.append(
             Reason(
@@ -766,7 +778,7 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
         tuple(errors),
         situation.score,
         tuple(decided_by),
-        situation.facts if any(one.facts for one in situation.findings) else {},
+        situation.facts,
     )
 
 

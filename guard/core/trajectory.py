@@ -151,22 +151,9 @@ class Trajectory:
     def features_13(self) -> tuple[float, ...]:
         """Return the 13 prefix features, in the order of ``FEATURES_13``."""
         recall, listed, save, draft, _, retrieve, _ = self.executed
-        list_recall, recall_recall, recall_draft, list_draft, _ = self.pairs
-        return (
-            float(recall),
-            float(listed),
-            float(save),
-            float(draft),
-            float(retrieve),
-            float(self.max_recall_chain),
-            float(list_recall),
-            float(recall_recall),
-            float(recall_draft),
-            float(list_draft),
-            float(self.first == _LIST),
-            float(self.first == _RECALL),
-            float(self.first == _DRAFT),
-        )
+        counts = recall, listed, save, draft, retrieve, self.max_recall_chain, *self.pairs[:4]
+        first = self.first
+        return tuple(map(float, (*counts, first == _LIST, first == _RECALL, first == _DRAFT)))
 
     @classmethod
     def of(cls, roles: Iterable[Role]) -> Trajectory:

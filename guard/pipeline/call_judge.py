@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from guard.core.calls import Claim, ClassifiedCall, TracedCall, untraced
+from guard.core.calls import ClassifiedCall, TracedCall, untraced
 from guard.core.errors import GuardError
 from guard.core.labels import NO_QUERY
 from guard.core.metrics import ACTION_TRIAL, ERRORS, FAIL_CLOSED
@@ -111,22 +111,28 @@ class CallJudge:
             # A large message was read under the policy that was in force then.
             policy = policy if is_large else decides
         if reading is None and policy is not None:
-            reading = self.large.counted(read_call(self._parts.seal, self._question(policy, call)))
-        classified = ClassifiedCall(call, Role.OTHER)
-        findings = NO_FINDINGS
-        if reading is not None:
+            reading = read_call(self._parts.seal, self._question(policy, call))
+        if reading is None:
+            classified, findings = ClassifiedCall(call, Role.OTHER), NO_FINDINGS
+        else:
             classified, findings = reading.classified, reading.findings
+            if reading.errors and not is_large:
+                self.large.counted(reading)
             errors += reading.errors
         queried, snapshot = await self._attempt(
             policy, classified, errors, shadow, reading, is_large=is_large
         )
-        traced, verdict = await self._parts.threads.run_if(
-            is_large, self._decided, policy, classified, queried, snapshot, errors, findings
-        )
+        known = policy, classified, queried, snapshot, errors, findings
+        if is_large:
+            traced, verdict = await self._parts.threads.run(self._decided, *known)
+        else:
+            traced, verdict = self._decided(*known)
         if shadow is not None:
             verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)
-        verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
-        verdict = with_remedies(policy, traced, verdict)
+        if self._parts.memory is not None or (policy is not None and policy.index.remembers):
+            verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
+        if verdict.action is not Action.ALLOW:
+            verdict = with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _remembered(
@@ -159,22 +165,15 @@ class CallJudge:
         if call.upstream and policy is not None and policy.mapping(call.tool, *place) is not None:
             self.offers.note(call.upstream, (call.tool,))
 
-    def offered(self, policy: Policy, call: ToolCall) -> tuple[Claim, str]:
-        """Return the claim of a call's server to the tool's name, and the server called."""
-        at = call.upstream, call.tool, policy.origins.get(call.tool, "")
-        return self.offers.claim(*at), self.offers.place(*at)
-
     def classified(self, policy: Policy, call: ToolCall) -> ClassifiedCall:
         """Return a call to its server as a policy classifies it."""
         return classified_at(self._question(policy, call))
 
     def _memory_read(self, policy: Policy, call: ToolCall, place: str) -> bool | None:
-        """Return None unless a call reads a resource of a memory, else True for a private one.
+        """Return whether a read of a resource is one of a private memory; None of no memory.
 
         A server keeps a memory if a tool that it offers reads a declared store.
         """
-        if call.tool not in RESOURCE_READS:
-            return None
         tools = (policy.mapping(name, call.server, call.upstream) for name in self.offers.at(place))
         reads = [
             tool.private
@@ -190,8 +189,10 @@ class CallJudge:
     def _question(self, policy: Policy, call: ToolCall) -> CallQuestion:
         """Return a call as it is read."""
         pin = self._pins.mark(call.upstream, call.tool) if call.upstream else None
-        claim, place = self.offered(policy, call)
-        return CallQuestion(policy, call, claim, place, pin, self._memory_read(policy, call, place))
+        at = call.upstream, call.tool, policy.origins.get(call.tool, "")
+        claim, place = self.offers.claim(*at), self.offers.place(*at)
+        recall = self._memory_read(policy, call, place) if call.tool in RESOURCE_READS else None
+        return CallQuestion(policy, call, claim, place, pin, recall)
 
     def _large_question(self, policy: Policy, call: ToolCall) -> CallQuestion:
         """Return a call of a large message, with the detectors that look at it in one go."""
@@ -218,43 +219,44 @@ class CallJudge:
 
         Never raises: without state nothing is traced, and the error that is noted blocks the call.
         """
-        call = classified.call
-        owner = (call.identity.tenant, call.identity.principal)
+        call, parts = classified.call, self._parts
+        stores, identity = parts.stores, call.identity
+        owner = identity.tenant, identity.principal
         marks = 0
         started = time.perf_counter()
         tracing, spread, status, query, grant = None, None, None, NO_QUERY, ""
         try:
-            if self._parts.stores.marks.pending[0]:
+            if stores.marks.pending[0]:
                 # Before the wait: two parallel attempts must not both carry the same marks.
-                marks = self._parts.stores.marks.take(owner)
+                marks = stores.marks.take(owner)
             if policy is not None and reading is not None:
                 tracing, query, grant = reading.tracing, reading.query or NO_QUERY, reading.grant
                 if policy.propagation is not None:
-                    spread = await self._parts.threads.run_if(
-                        is_large, Spread.of, self._parts.seal, policy, classified
+                    spread = await parts.threads.run_if(
+                        is_large, Spread.of, parts.seal, policy, classified
                     )
                     query = query if spread is None else spread.extended(query)
                 if policy.index.has_standing:
-                    status = PrincipalStatus(self._parts.seal, call, policy.approvals)
+                    status = PrincipalStatus(parts.seal, call, policy.approvals)
                     query = status.extended(query)
                 if shadow is not None:
                     query = shadow.joined(query)
-            snapshot = await self._parts.stores.sessions.attempt(
-                Attempt(call.id, call.identity, classified.role, call.at, marks, query, grant)
+            snapshot = await stores.sessions.attempt(
+                Attempt(call.id, identity, classified.role, call.at, marks, query, grant)
             )
             snapshot = snapshot if shadow is None else shadow.taken(snapshot)
             snapshot = snapshot if status is None else status.taken(snapshot)
             snapshot = snapshot if spread is None else spread.taken(snapshot)
         except Exception as error:  # noqa: BLE001  (no state, no decision: block)
             if marks:
-                self._parts.stores.marks.put_back(owner, marks)
+                stores.marks.put_back(owner, marks)
             errors.append(f"state: {type(error).__name__}")
-            self._parts.metrics.count(ERRORS, "state")
-            self._parts.metrics.set(FAIL_CLOSED, 1, "state")
+            parts.metrics.count(ERRORS, "state")
+            parts.metrics.set(FAIL_CLOSED, 1, "state")
             return Queried(), Snapshot()
-        self._parts.metrics.attempted(time.perf_counter() - started, snapshot)
+        parts.metrics.attempted(time.perf_counter() - started, snapshot)
         if marks:
-            self._parts.stores.marks.written(owner, marks)
+            stores.marks.written(owner, marks)
         return Queried(tracing, spread, status), snapshot
 
     # --- decision --------------------------------------------------------------------------------

@@ -118,7 +118,10 @@ def read_call(seal: Seal, question: CallQuestion) -> CallReading:
     """
     stage = "classify"
     try:
-        classified = classified_now(question)
+        classified = classified_at(question)
+        if question.policy.destinations.allowed_until and classified.targets:
+            now = question.policy.allowed_now(classified.targets, question.call.at)
+            classified = replace(classified, targets=now)
         stage = "provenance"
         tracing = Tracing(seal, question.policy, classified)
         query = tracing.query(question.pin)
@@ -149,20 +152,10 @@ def classified_at(question: CallQuestion) -> ClassifiedCall:
 
     A resource of a server that keeps a memory is read as a recall.
     """
-    found = classify(question.policy, question.call, question.claim)
-    if question.place:
-        found = replace(found, place=question.place)
+    found = classify(question.policy, question.call, question.claim, question.place)
     mapping = found.mapping
     if question.recall is None or mapping is None or mapping.role is not Role.RETRIEVE:
         return found
     private = mapping.private or question.recall
     recalls = replace(mapping, role=Role.RECALL, private=private)
     return replace(found, role=Role.RECALL, mapping=recalls)
-
-
-def classified_now(question: CallQuestion) -> ClassifiedCall:
-    """Return :func:`classified_at` with the destinations that the policy allows for a while."""
-    policy, found = question.policy, classified_at(question)
-    if policy.destinations.allowed_until and found.targets:
-        found = replace(found, targets=policy.allowed_now(found.targets, question.call.at))
-    return found

@@ -134,7 +134,9 @@ _WHOLE: Final = frozenset({"text", "number"})
 MESSAGE_ID_LIMIT: Final = 256
 
 
-def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> ClassifiedCall:
+def classify(
+    policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED, place: str = ""
+) -> ClassifiedCall:
     """Return the call with its role, the destinations in it and their status.
 
     A tool that no mapping claims gets role ``other`` and is marked unmapped, and whatever in its
@@ -150,6 +152,7 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
         claim: of its server to the tool's name.  Without a mapping of the server's own, results
             vouch for nothing unless it alone has listed the tool; where another server has, the
             mapping holds as far as it restricts, and everything is looked through besides.
+        place: server that it is called at, empty where it is unknown.
 
     Raises:
         ValueError: names of two members differ in lone surrogates only.
@@ -166,12 +169,14 @@ def classify(policy: Policy, call: ToolCall, claim: Claim = Claim.LISTED) -> Cla
     write = None if policy.memory is None else write_of(policy.memory, call, role, mapping)
     try:
         if mapping is None:
-            return _classify_unmapped(policy, call, write)
-        found = _classify_mapped(policy, call, mapping, write)
-        return _contested(found, _classify_unmapped(policy, call, write)) if contested else found
+            return _classify_unmapped(policy, call, write, place)
+        found = _classify_mapped(policy, call, mapping, write, place)
+        if not contested:
+            return found
+        return _contested(found, _classify_unmapped(policy, call, write, place))
     except UnicodeEncodeError:
         whole = replace(call, arguments=_without_surrogates(call.arguments))
-        return replace(classify(policy, whole, claim), call=call, memory_write=write)
+        return replace(classify(policy, whole, claim, place), call=call, memory_write=write)
 
 
 def claimed_mapping(policy: Policy, call: ToolCall, claim: Claim) -> ToolMapping | None:
@@ -213,7 +218,7 @@ def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _classify_unmapped(
-    policy: Policy, call: ToolCall, write: WriteMapping | None
+    policy: Policy, call: ToolCall, write: WriteMapping | None, place: str
 ) -> ClassifiedCall:
     search = _Search(policy)
     search.undeclared(call.arguments)
@@ -225,22 +230,19 @@ def _classify_unmapped(
         suspects=tuple(search.suspects),
         searched=search.complete,
         body=tuple(text for _, text in _strings(call.arguments, "$")),
+        place=place,
     )
 
 
 def _classify_mapped(
-    policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None
+    policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None, place: str
 ) -> ClassifiedCall:
-    arguments = call.arguments
+    arguments, declares = call.arguments, mapping.arguments
     search = _Search(policy)
     objects = search.objects(mapping, arguments)
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
-    statements = (
-        search.statements(arguments, mapping.arguments.sql) if mapping.arguments.sql else ()
-    )
-    if mapping.role in SAVING and not (
-        mapping.destinations or mapping.body or mapping.arguments.guarded
-    ):
+    statements = search.statements(arguments, declares.sql) if declares.sql else ()
+    if mapping.role in SAVING and not (mapping.destinations or mapping.body or declares.guarded):
         return ClassifiedCall(
             call=call,
             role=mapping.role,
@@ -250,25 +252,20 @@ def _classify_mapped(
             body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
             objects=objects,
             tells=bool(told),
+            place=place,
         )
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     receivers = _selected(mapping.destinations, arguments)
-    targets = list(_declared_targets(policy, receivers))
-    for path, value in receivers:
-        declared |= _addressed_in(path, value)
-    members = mapping.arguments.whole if declared.issuperset(map(_PATH, receivers)) else frozenset()
+    targets = search.receivers(receivers, declared)
+    members = declares.whole if declared.issuperset(map(_PATH, receivers)) else frozenset()
     named = frozenset(declared)
     body: list[str] = []
     for path, value in _selected(mapping.body, arguments):
         declared.add(path)
-        body += (text for _, text in _strings(value, path))
-    inert = (
-        set(map(_PATH, _selected(mapping.arguments.inert, arguments)))
-        if mapping.arguments.inert
-        else frozenset[str]()
-    )
-    looked_at = _selected(mapping.arguments.guarded, arguments) if mapping.arguments.guarded else []
+        body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+    inert = set(map(_PATH, _selected(declares.inert, arguments))) if declares.inert else set()
+    looked_at = _selected(declares.guarded, arguments) if declares.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
     loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
@@ -280,16 +277,19 @@ def _classify_mapped(
         ignored: AbstractSet[str] = frozenset()
         traced = set(map(_PATH, looked_at)) - declared
         declared |= traced | inert
-        if mapping.arguments.ignore:
-            ignored = set(map(_PATH, _selected(mapping.arguments.ignore, arguments))) - declared
-        undeclared = search.undeclared(arguments, declared | ignored, members)
-        search.payload_headers(body, undeclared, arguments, declared | ignored)
+        if declares.ignore:
+            ignored = set(map(_PATH, _selected(declares.ignore, arguments))) - declared
+        known = declared | ignored
+        undeclared = search.undeclared(arguments, known, members)
+        search.payload_headers(body, undeclared, arguments, known)
         body += undeclared
-        body += (text for _, text in _at(arguments, traced))
+        if traced:
+            body += (text for _, text in _at(arguments, traced))
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
         search.ignored(arguments, ignored, inert)
-        search.unfurled(_selected(mapping.arguments.unfurls, arguments))
+        if declares.unfurls:
+            search.unfurled(_selected(declares.unfurls, arguments))
         search.targets += loaded
     elif mapping.role not in SAVING:
         looked_up = _declared(arguments, mapping, write)
@@ -307,14 +307,8 @@ def _classify_mapped(
         tuple(guarded),
         objects,
         bool(told),
+        place,
     )
-
-
-def _declared_targets(policy: Policy, receivers: Iterable[tuple[str, Json]]) -> Iterator[Target]:
-    for path, value in receivers:
-        for destination in read_receivers(value):
-            spend(TARGET)
-            yield Target(destination, policy.status_of(destination), path)
 
 
 def _members(arguments: Json) -> Iterator[tuple[str, Json]]:
@@ -342,8 +336,9 @@ def _addressed_in(path: str, value: Json) -> set[str]:
 
     Of an object only addresses are: beside one, another member may choose the receiver.
     """
-    texts = value if isinstance(value, list) else [value]
-    if _TEXTS.issuperset(map(type, texts)):
+    if isinstance(value, str) or _TEXTS.issuperset(
+        map(type, value if isinstance(value, list) else [value])
+    ):
         return {path}
     if not any(isinstance(part, dict) for part in parts_of(value)):
         return {path}
@@ -451,6 +446,17 @@ class _Search:
         self._room = SCAN_LIMIT
         self._suspect_room = SUSPECT_LIMIT
 
+    def receivers(self, selected: Iterable[tuple[str, Json]], declared: set[str]) -> list[Target]:
+        """Return the declared destinations, and note the paths that are read as such."""
+        targets: list[Target] = []
+        status_of = self._policy.status_of
+        for path, value in selected:
+            for destination in read_receivers(value):
+                spend(TARGET)
+                targets.append(Target(destination, status_of(destination), path))
+            declared |= _addressed_in(path, value)
+        return targets
+
     def undeclared(
         self,
         arguments: Mapping[str, Json],
@@ -464,7 +470,7 @@ class _Search:
             declared: paths.
             members: names of arguments that are declared as a whole.
         """
-        if not _TEXTS.issuperset(map(type, arguments.values())):
+        if not all(map(_has_no_switch, arguments.values())):
             self._opened(arguments, declared)
         if members.issuperset(arguments):
             return []
@@ -783,6 +789,13 @@ def _name_of(path: str) -> str:
     return found[1] if found is not None else ""
 
 
+def _has_no_switch(value: Json) -> bool:
+    """Return whether a value of an argument is a text, a number or a list of such."""
+    if isinstance(value, list):
+        return _TEXTS.issuperset(map(type, value))
+    return type(value) in _TEXTS
+
+
 def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:
     """Yield path, name and value of every member that is true or false."""
     stack: list[tuple[str, Json]] = [("$", arguments)]
@@ -802,8 +815,14 @@ def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:
 
 def _strings(
     value: Json, path: str, skip: AbstractSet[str] = frozenset()
-) -> Iterator[tuple[str, str]]:
-    """Yield every string in a JSON value with its normalised path, object keys included."""
+) -> Iterable[tuple[str, str]]:
+    """Return every string in a JSON value with its normalised path, object keys included."""
+    if isinstance(value, str):
+        return () if path in skip else ((path, value),)
+    return _walked(value, path, skip)
+
+
+def _walked(value: Json, path: str, skip: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     stack: list[tuple[str, Json]] = [(path, value)]
     while stack:
         where, item = stack.pop()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LARGE: Final = 32 * 1024
 """Characters and values from which a call is judged, or a result labelled, beside the event loop:
 some milliseconds of work."""
+_STRINGS: Final = frozenset({str})
 _CONTAINERS: Final = (dict, list)
 """A tuple: building ``dict | list`` on every call is slow."""
 
@@ -109,11 +110,16 @@ def is_large(content: Json) -> bool:
         if isinstance(item, str):
             room -= len(item)
         elif isinstance(item, _CONTAINERS):
-            room -= 2 * len(item)
-            if room <= 0:
-                return True
-            waiting += item.values() if isinstance(item, dict) else item
-    return room <= 0
+            inner = item.values() if isinstance(item, dict) else item
+            room -= 2 * len(inner)
+            # Most messages are texts only.
+            if _STRINGS.issuperset(map(type, inner)):
+                room -= sum(map(len, inner))
+            elif room > 0:
+                waiting += inner
+        if room <= 0:
+            return True
+    return False
 
 
 PARSED_AT_ONCE: Final = 256 * 1024

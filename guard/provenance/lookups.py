@@ -27,6 +27,7 @@ from guard.provenance.label_sets import (
     LabelSets,
     established_mark,
 )
+from guard.provenance.ladder import said_values, values_of
 from guard.provenance.named_documents import DELEGATED
 from guard.provenance.prompts import ANSWER, MENTIONED, WORDS
 from guard.values.finding import LINK, MESSAGE, SAID
@@ -57,6 +58,44 @@ VOUCHED: Final = 2
 """Question about a value: does its user or a directory vouch for it?"""
 KNOWN: Final = 7
 """Both, what the memories say of it, and whether an agent claimed or wrote it."""
+
+
+def asked_of(value: str, about: int) -> int:
+    """Return what is asked about a value: of a link's taint alone nothing else is on record."""
+    return TAINTS if value.startswith("any:") else about
+
+
+def _made_questions(
+    destination: Destination,
+    reads: bool,  # noqa: FBT001  (its cache's key)
+    delegates: str,
+    closed: bool,  # noqa: FBT001
+) -> tuple[tuple[str, int], ...]:
+    asked, further, hints = values_of(destination, reads=reads)
+    said = said_values(destination, asked, delegates, closed=closed)
+    found: dict[str, int] = {}
+    for values, about in ((asked, KNOWN), (said, VOUCHED), ((*further, *hints), TAINTS)):
+        for value in values:
+            found[value] = found.get(value, 0) | asked_of(value, about)
+    return tuple(found.items())
+
+
+_kept_questions: Final = lru_cache(maxsize=_PLANS)(_made_questions)
+
+
+def questions_of(
+    destination: Destination, *, reads: bool, delegates: str, closed: bool
+) -> tuple[tuple[str, int], ...]:
+    """Return the values under which something is known of a destination, and what is asked.
+
+    Args:
+        destination: of a call.
+        reads: whether nothing is sent there.
+        delegates: action of the call, if a named document may supply its recipient.
+        closed: only the owner of the called service creates handles in it.
+    """
+    short = len(destination.canonical) <= PLAN_TEXT
+    return (_kept_questions if short else _made_questions)(destination, reads, delegates, closed)
 
 
 class Slot(NamedTuple):

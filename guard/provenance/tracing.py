@@ -68,7 +68,6 @@ from guard.provenance.ladder import (
     attest,
     attest_action,
     bound,
-    said_values,
     service_marks,
     values_of,
     values_of_action,
@@ -86,9 +85,11 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
+    asked_of,
     folder_paths,
     folders_of,
     made_lookups,
+    questions_of,
     short_lookups,
 )
 from guard.provenance.payments import amount_of, limited, within
@@ -206,7 +207,9 @@ class Tracing:
         self._receivers: dict[bytes, Target] = {}
         """Receivers that a send may have reached before, by the mark under which that is on
         record."""
-        self._folders = folders_of(policy, classified)
+        self._folders = (
+            folders_of(policy, classified) if policy.needs.folders or classified.objects else ()
+        )
         """Directories under which answers may be on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Receivers that it has reached."""
@@ -231,9 +234,10 @@ class Tracing:
         mapping = call.mapping
         self._collect_targets(policy)
         self._collect_action(policy)
-        # A question about the call belongs to the errand of its prompt.
-        self._add((ERRAND,) if self._values or mapping is None else ())
-        if policy.needs.counts_capacity:
+        if self._values or mapping is None:
+            # A question about the call belongs to the errand of its prompt.
+            self._add((ERRAND,))
+        if policy.needs.counts_capacity and (self._values or self._call.suspects):
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
         sends = self._values or call.call.tool in ANSWERS
@@ -269,8 +273,8 @@ class Tracing:
         mapping = call.mapping
         if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
             self._pages |= _pages_read(call)
-        if policy.needs.shared_hosts is not None and self._pages and _only_fetches(call):
-            self._pages |= frozenset(target.path for target in call.targets)
+        if policy.needs.shared_hosts is not None and self._pages and not call.body:
+            self._pages |= _only_fetched(call)
         action = "" if mapping is None or mapping.action is None else mapping.action.name
         self._delegates = action if action in policy.needs.delegated else ""
         """Action of the call, if a named document may supply its recipient."""
@@ -287,11 +291,14 @@ class Tracing:
             if target.status is DestinationStatus.EXTERNAL:
                 reads = pages is None or target.path in pages
                 reads = reads or guarded <= place < guarded + len(call.guarded)
-                asked, further, hints = values_of(target.destination, reads=reads)
-                self._add(asked)
-                said = said_values(target.destination, asked, self._delegates, closed=self._closed)
-                self._add(said, VOUCHED)
-                self._add((*further, *hints), TAINTS)
+                self._take(
+                    questions_of(
+                        target.destination,
+                        reads=reads,
+                        delegates=self._delegates,
+                        closed=self._closed,
+                    )
+                )
 
     def _collect_action(self, policy: Policy) -> None:
         """Note the values under which the action of the call may have been requested."""
@@ -300,9 +307,10 @@ class Tracing:
             # A user who said no to a file is not overruled by an answer for its directory.
             paths = [path for path, _ in folder_paths(policy, self._call)]
             self._add((key for p in paths for key in keys_of(Destination("object", p))), VOUCHED)
-        for destination in self._tool.values if self._tool is not None else ():
-            self._add(values_of(destination, reads=False)[0])
-        self._add(filter(None, self._tool.named) if self._tool is not None else ())
+        if self._tool is not None:
+            for destination in self._tool.values:
+                self._add(values_of(destination, reads=False)[0])
+            self._add(filter(None, self._tool.named))
         if mapping is None or mapping.action is None or actions.words is None:
             return
         # A handle that is made as the user asked, and a recipient that a document supplies, need
@@ -332,13 +340,20 @@ class Tracing:
 
     def _add(self, values: Iterable[str], about: int = KNOWN) -> None:
         """Note some more values, and what is asked about them."""
+        self._take([(value, asked_of(value, about)) for value in values])
+
+    def _take(self, questions: Sequence[tuple[str, int]]) -> None:
+        """Note some more values, each with what is asked about it."""
         asked = self._values
-        for value in values:
+        if not asked and len(questions) <= ASK_LIMIT:
+            asked.update(questions)
+            return
+        for value, about in questions:
             before = asked.get(value)
             if before is None and len(asked) >= ASK_LIMIT:
                 self._complete = False
                 return
-            asked[value] = (before or 0) | (TAINTS if value.startswith("any:") else about)
+            asked[value] = (before or 0) | about
 
     def attach(self, classified: ClassifiedCall) -> None:
         """Take the call again: the same, with or without its arguments."""
@@ -366,10 +381,11 @@ class Tracing:
             field = pin_field(self._plain, call.tool, PINNED)
             self._ask(pin_set(call.upstream), (Slot(field, "", PLACE_PINNED),))
             receivers.update(recipients_of(self._tool))
-        for target in islice(self._call.receivers(), ASK_LIMIT):
-            if target.destination.kind != "action" or self._action_listed is not None:
-                receivers.setdefault(target.destination, target)
-        receivers |= {one: Target(one, DestinationStatus.EXTERNAL) for one in self._folders}
+        acts = self._action_listed is not None
+        for target in islice(self._call.receivers(action=acts), ASK_LIMIT):
+            receivers.setdefault(target.destination, target)
+        for folder in self._folders:
+            receivers[folder] = Target(folder, DestinationStatus.EXTERNAL)
         # Lookups of one recipient repeat soon: an agent writes to the same few.
         short = sum(map(len, self._values)) <= PLAN_TEXT
         asked = (short_lookups if short else made_lookups)(
@@ -388,8 +404,8 @@ class Tracing:
             tuple(self._values.items()),
             (call.server, call.upstream, call.tool),
             tuple(receivers),
-            action_of(self._call),
-            covered_destinations(self._policy, self._call, self._call.targets),
+            (action := action_of(self._call)),
+            covered_destinations(self._policy, self._call, self._call.targets) if action else (),
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
@@ -496,9 +512,11 @@ class Tracing:
         if call.suspects:
             suspects = _attested(call.suspects, context, self._pages)
             targets = with_suspects(targets, suspects)
-        changed, cover = reply.definition is not None, None if grant is None else grant.cover
-        tool, answered = answer_of(self._tool, self._pin, cover, context, changed=changed)
-        call = replace(call, answered=True) if answered else call
+        changed, tool = reply.definition is not None, None
+        if self._tool is not None:
+            cover = None if grant is None else grant.cover
+            tool, answered = answer_of(self._tool, self._pin, cover, context, changed=changed)
+            call = replace(call, answered=True) if answered else call
         tells = self._private or reply.told or not self._sent.complete
         return TracedCall(
             call,
@@ -512,15 +530,15 @@ class Tracing:
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
             self._written,
-            self._reached(() if grant is None else grant.folders),
+            self._reached(() if grant is None else grant.folders) if self._receivers else (),
             None if grant is None else self._approved(grant, context, index),
             "" if grant is None else grant.by,
             context,
-            self._action(context),
-            reply.definition is not None,
+            self._action(context) if self._action_listed is not None else None,
+            changed,
             definition,
             tool,
-            self._errand_call(reply, context),
+            self._errand_call(reply, context) if tells or self._granted or found else None,
         )
 
     def _reached(self, folders: tuple[tuple[str, str], ...]) -> tuple[Target, ...]:
@@ -748,12 +766,13 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     return frozenset()
 
 
-def _only_fetches(call: ClassifiedCall) -> bool:
-    """Return whether a send tells its URL nothing but the URL: no body, and no declared action."""
+def _only_fetched(call: ClassifiedCall) -> frozenset[str]:
+    """Return the paths of the URLs of a send without a body that tells them nothing but the URL."""
     mapping = call.mapping
-    if mapping is None or mapping.action is not None or call.body or call.guarded:
-        return False
-    return all(target.destination.kind in TELLING for target in call.targets)
+    declared = mapping is None or mapping.action is not None or call.guarded
+    if declared or any(target.destination.kind not in TELLING for target in call.targets):
+        return frozenset()
+    return frozenset(target.path for target in call.targets)
 
 
 HTTP: Final = "http"

@@ -122,7 +122,7 @@ def _tags_folded(original: Callable[..., Any], destination: Destination) -> tupl
 
 def _without_fragment(original: Callable[..., Any], destination: Destination) -> Any:
     whole = destination.canonical.partition("#")[0]
-    return original(replace(destination, canonical=whole))
+    return original(destination._replace(canonical=whole))
 
 
 def _host_and_path(original: Callable[..., Any], destination: Destination) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from guard.values.capacity import carried_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.policy import Reason, Situation
     from guard.core.trajectory import Window
 
@@ -114,6 +114,11 @@ class CapacityRule(RuleConfig):
     """Bits that host names, paths and queries may carry to one registered name."""
     host_bits: Annotated[int | None, Field(ge=1)] = None
     """Bits that the labels of one host name may carry: every resolver on the way reads them."""
+
+    def lets_through(self, call: TracedCall) -> bool | None:
+        """Return False where nothing was carried, unless host names count."""
+        none = self.host_bits is None and call.carried == 0
+        return False if none else super().lets_through(call)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason if a host name, or a counter with this call, is beyond its limit."""

@@ -20,7 +20,7 @@ from guard.policy.rules.base import STATUS, ActionNames, PolicyOutline, RuleConf
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from guard.core.calls import Target
+    from guard.core.calls import Target, TracedCall
     from guard.core.policy import Reason, Situation
 
 
@@ -76,6 +76,10 @@ class DefinitionRule(RuleConfig):
     codes = frozenset({CHANGED})
     cannot_allow = "a changed definition is no ground to allow a call"
     type: Literal["definition"]
+
+    def lets_through(self, call: TracedCall) -> bool | None:
+        """Return False where the definition has not changed."""
+        return super().lets_through(call) if call.redefined else False
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason where the tool bears the mark of a change."""
@@ -168,6 +172,10 @@ class ActionRule(RuleConfig):
     def judged_actions(self) -> frozenset[str] | None:
         """Return the actions that it restricts; None for all."""
         return None if self.actions is None else frozenset(self.actions)
+
+    def lets_through(self, call: TracedCall) -> bool | None:
+        """Return False where no rule asked for the attestation of the action."""
+        return False if call.action is None else super().lets_through(call)
 
     def judge(self, situation: Situation, targets: tuple[Target, ...]) -> Reason | None:
         """Return the reason, named after the rung of the action."""

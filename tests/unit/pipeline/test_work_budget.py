@@ -143,10 +143,10 @@ async def test_a_large_call_does_not_hold_up_others(agent, monkeypatch):
     judged, before = threading.Event(), call_reading.classify
     waited = []
 
-    def classify(policy, call, claim):
+    def classify(policy, call, *rest):
         if len(call.arguments["body"]) > LARGE:
             waited.append(judged.wait(WAIT))
-        return before(policy, call, claim)
+        return before(policy, call, *rest)
 
     monkeypatch.setattr(call_reading, "classify", classify)
     large = asyncio.ensure_future(agent.ask("send", LONG))

@@ -19,7 +19,7 @@ from itertools import chain, filterfalse, islice
 from typing import TYPE_CHECKING, Final
 
 import re2
-from stdnum import iban
+from stdnum import bitcoin, iban
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
@@ -314,6 +314,7 @@ _GROUPED: Final = re.compile(r"\+?[\d ()/.\-]{4,}|[a-z]{2}\d{2}[a-z0-9 -]{6,48}"
 """A number, or what may be one of an account."""
 _DEFAULT_DIGITS: Final = 6
 _PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
+_ETHEREUM: Final = re.compile(r"0x[0-9a-f]{40}")
 
 
 @dataclass(slots=True)
@@ -515,8 +516,9 @@ def suspected_destinations(found: Found) -> Iterator[Destination]:
 
 
 def _receives(handle: str) -> bool:
-    """Return whether a handle is a phone number with its country, or an account number."""
-    return is_phone(HANDLE + handle) or iban.is_valid(handle)
+    """Return whether a handle is a phone number with its country, an account or a wallet."""
+    wallet = _ETHEREUM.fullmatch(handle) is not None or bitcoin.is_valid(handle)
+    return wallet or is_phone(HANDLE + handle) or iban.is_valid(handle)
 
 
 def is_phone(value: str) -> bool:

@@ -33,7 +33,7 @@ from guard.provenance.actions import (
     action_values,
     covering_forms,
     kind_value,
-    object_kind,
+    object_kinds,
     object_value,
 )
 from guard.provenance.named_documents import delegated_value, own_recipient
@@ -672,7 +672,8 @@ def _other(
     for target in objects:
         text = target.destination.canonical
         names = (object_value(action, form) for form in covering_forms(text))
-        if _is_said(kind_value(action, object_kind(text)), context, least) and not any(
+        kinds = (kind_value(action, kind) for kind in object_kinds(text))
+        if any(_is_said(kind, context, least) for kind in kinds) and not any(
             _is_said(name, context, least) for name in names
         ):
             return target

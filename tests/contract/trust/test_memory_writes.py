@@ -6,6 +6,7 @@ import random
 import pytest
 
 from guard.memory import candidate, gate
+from guard.provenance import ladder
 from guard.runtime.wiring import assemble
 from lab.trust.harness import world_of
 
@@ -102,3 +103,44 @@ async def test_a_save_with_a_destination_of_any_kind_waits_for_a_person(
 
     assert typed
     assert (any(written), all(written)) == (off, off)
+
+
+GRAPHITI = (
+    "profiles/graphiti.yaml",
+    """version: 1
+name: mail
+tools: [{match: [send_email], role: send, destinations: ["$.to"]}]
+rules:
+  - {id: ask, type: provenance, roles: [send], rungs: [claimed, unknown, tainted], effect: ask}
+  - {id: sent, type: provenance, roles: [send], rungs: [prompted, established], effect: allow}
+""",
+)
+ANN = "ann@partner.test"
+READS_OF_A_GRAPH = {
+    "search_nodes": {"nodes": [{"uuid": "x", "name": "Ann", "summary": ANN}]},
+    "search_memory_facts": {"facts": [{"uuid": "x", "fact": f"Ann has {ANN}"}]},
+    "get_episodes": {"episodes": [{"content": ANN}]},
+}
+
+
+@pytest.mark.parametrize("off", [False, True], ids=["", "off"])
+async def test_an_earlier_send_does_not_lift_what_strangers_structure_brings(
+    world_redis, monkeypatch, off
+):
+    """In any spelling of its partition, although the recalled value is tainted as well."""
+    if off:
+        monkeypatch.setattr(ladder, "_has_risen", lambda *_: False)
+    mail, episode = {"to": [ANN]}, {"name": "n", "episode_body": "Ann has left.", "uuid": "u"}
+    groups = itertools.product(["G ", None], [["g"], []])
+    for (written, read), (tool, answer) in itertools.product(groups, READS_OF_A_GRAPH.items()):
+        async with world_of(assemble, world_redis, GRAPHITI) as world:
+            agent, later = world.agent(), world.agent(session="later")
+            await agent.prompt(f"Send the plans to {ANN}.")
+            assert (await agent.call("send_email", mail, "ok")).forwarded
+            assert (await later.call("send_email", mail, "ok")).forwarded
+            mallory = world.agent("mallory", "m")
+            await mallory.call(
+                "add_memory", {**episode, "group_id": written} if written else episode
+            )
+            await later.call(tool, {"query": "Ann", "group_ids": read}, answer)
+            assert (await later.call("send_email", mail)).forwarded is off, (written, read, tool)

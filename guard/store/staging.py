@@ -77,7 +77,9 @@ class MemoryKeys:
 
     def items(self, store: str, partition: str, keys: str) -> list[str]:
         """Return the keys of the items that a candidate writes, by the text of their keys."""
-        return [self.of("item", store, partition, key) for key in json.loads(keys)]
+        # An earlier version recorded one key as it is.
+        found = json.loads(keys) if keys[:1] == "[" else [keys]
+        return [self.of("item", store, partition, key) for key in found]
 
     def settled(
         self, candidate: str, store: str, partition: str, keys: str, principal: str

@@ -149,7 +149,8 @@ class Candidate:
     tool: str
     store: str
     partition: str
-    key: str
+    keys: tuple[str, ...]
+    """Keys of the items that it writes, each once."""
     target: MemoryClass
     fallback: MemoryClass | None
     texts: tuple[str, ...]
@@ -191,9 +192,10 @@ class StagedFacts:
     nonce_used: bool = False
     nonce_digest: str = ""
     """Content that the nonce was staged for before, empty where it is new."""
-    item_class: MemoryClass | None = None
-    """Class of the committed item of the same key."""
+    item_classes: frozenset[MemoryClass] = frozenset()
+    """Classes of the committed items of the same keys."""
     item_version: int = 0
+    """Sum of the versions of these items."""
     tokens: Mapping[MemoryClass, TokenState] = field(default_factory=dict)
     """State of a token for this content and principal, for the target and the fallback class."""
     token_macs: Mapping[MemoryClass, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from guard.core.calls import (
     without_members,
     written_document,
 )
-from guard.core.json_values import strings_in_order
+from guard.core.json_values import scalars_in, strings_in_order
 from guard.core.memory import NO_EVIDENCE, Candidate, MemoryClass, SourceEvidence, SourceType
 from guard.core.model import Integrity, Json, Role
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ID_LIMIT: Final = 512
 """Characters of a key, partition or nonce that are told apart; longer ones are refused."""
+KEYS: Final = 1024
+"""Items of one write; one with more is refused."""
 PROPOSALS: Final = 64
 """Updates that one result may propose; with more, the result is withheld whole."""
 
@@ -57,7 +59,10 @@ def candidate_of_call(
     if not (texts or mapping.pattern or mapping.content):
         texts = (content,)  # Without an entry all arguments are its text, numbers too.
     further = tuple(further_texts(call, mapping))
+    keys = _each(mapping.key, document)
     problems += _size_problems(content, texts, limits, further)
+    if len(keys) > KEYS or len(_each(mapping.partition, document)) > 1:
+        problems += ("candidate_oversize",)
     digest = content_digest(call.tool, content)
     return Candidate(
         id=call.id,
@@ -65,7 +70,7 @@ def candidate_of_call(
         tool=call.tool,
         store=classified.saves_to,
         partition=_one(mapping.partition, document) or "default",
-        key=_one(mapping.key, document) or digest,
+        keys=keys or (digest,),
         target=asked,
         fallback=mapping.fallback,
         texts=texts,
@@ -115,7 +120,7 @@ def _proposed(
         tool=classified.call.tool,
         store=mapping.store,
         partition="default",
-        key=_one(mapping.key, update),
+        keys=_each(mapping.key, update) or ("",),
         target=asked,
         fallback=None,
         texts=texts,
@@ -180,13 +185,28 @@ def _is_binary(text: str) -> bool:
 
 
 def _one(query: PathQuery | None, document: Json) -> str:
-    if query is None:
-        return ""
-    found = [value for _, value in query.find(document)]
-    if not found:
-        return ""
-    text = found[0] if len(found) == 1 and isinstance(found[0], str) else canonical(found)
-    # A long key is told apart by its digest: it must neither collide nor fill the store.
+    """Return the text at a path, several as one."""
+    found = _each(query, document)
+    return found[0] if len(found) == 1 else _short(canonical([*found])) if found else ""
+
+
+def _each(query: PathQuery | None, document: Json) -> tuple[str, ...]:
+    """Return the texts and numbers at a path and below it, each once, as text.
+
+    INVARIANT (one item, one key): in a list, or as a number, an item has the key that it has alone.
+    """
+    return tuple(dict.fromkeys(map(_short, named_texts(query, document))))
+
+
+def named_texts(query: PathQuery | None, document: Json) -> Iterator[str]:
+    """Yield the texts and numbers at a path and below it, as text; none that is empty."""
+    for _, value in query.find(document) if query is not None else ():
+        found = (one if isinstance(one, str) else canonical(one) for one in scalars_in(value))
+        yield from filter(None, found)
+
+
+def _short(text: str) -> str:
+    """Return a text, the digest of a long one: it must neither collide nor fill the store."""
     return text if len(text) <= ID_LIMIT else content_digest("key", text)
 
 

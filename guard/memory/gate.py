@@ -29,7 +29,12 @@ from guard.core.metrics import ERRORS, MEMORY_DRIFT, MEMORY_WRITES, Metrics
 from guard.core.model import LISTED, Destination, DestinationStatus, Integrity
 from guard.core.policy import Action, Reason, Verdict
 from guard.values.decoder import content_readings, fold, without_markup
-from guard.values.finding import find_destinations, keys_of
+from guard.values.finding import (
+    find_destinations,
+    find_values,
+    keys_of,
+    suspected_destinations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -227,8 +232,14 @@ def _readings(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _destinations(texts: tuple[str, ...]) -> frozenset[Destination]:
-    """Return every destination in some texts, and those that they are codings of."""
+    """Return every destination in some texts, and those that they are codings of.
+
+    A host without a path is only a name: notes are full of names.
+    """
     plain = {found for text in texts for found in find_destinations(text)}
+    for text in texts:
+        suspected = suspected_destinations(find_values(text))
+        plain.update(one for one in suspected if one.kind != "host" or one.canonical != one.host)
     for text in texts if len(texts) <= ALONE else (" ".join(texts),):
         for view in content_readings(text).texts[1:]:
             # In what a coding leaves, letters beside a sign are no address written badly.
@@ -240,12 +251,12 @@ def _touched(facts: StagedFacts, target: MemoryClass) -> frozenset[MemoryClass]:
     """Return the classes that a write into ``target`` changes: to write over an item changes its
     class as well, so it needs what a write into that class needs.
     """
-    return frozenset({target, facts.item_class or target})
+    return facts.item_classes | {target}
 
 
 def _raises(facts: StagedFacts, target: MemoryClass) -> bool:
     """Return whether a write would put an item into a higher class than it has."""
-    return facts.item_class is not None and target < facts.item_class
+    return any(target < before for before in facts.item_classes)
 
 
 def is_tainted(candidate: Candidate) -> bool:

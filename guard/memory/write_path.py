@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from guard.core.calls import SAVING, ClassifiedCall, ToolResult, TracedCall
-from guard.core.json_values import strings_in_order
 from guard.core.mappings import (
     DriftSettings,
     MemoryLimits,
@@ -39,6 +38,7 @@ from guard.memory.candidate import (
     LabelledEvidence,
     candidate_of_call,
     candidates_of_result,
+    named_texts,
     receipt_of,
 )
 from guard.memory.drift import endorsed
@@ -419,7 +419,5 @@ async def judge_read(
 def _named(mapping: ReadMapping, arguments: Json) -> frozenset[str]:
     if mapping.partition is None:
         return frozenset({DEFAULT_PARTITION})
-    found = frozenset(
-        text for _, value in mapping.partition.find(arguments) for text in strings_in_order(value)
-    )
+    found = frozenset(named_texts(mapping.partition, arguments))
     return found or frozenset({DEFAULT_PARTITION})

@@ -105,6 +105,8 @@ _MAYBE_HEADERS: Final = re2.compile(
 """Pattern in each text that has such a header, in clear or encoded."""
 OBJECT_LIMIT: Final = 64
 """Maximum number of objects of one call whose origin is looked up."""
+ANY_OBJECT: Final = "*"
+"""Object that stands for those beyond: a pattern, which may be any."""
 OBJECT_LENGTH: Final = 1024
 """Maximum number of characters of an object; a longer one is cut."""
 GUARDED_COST: Final = 1024
@@ -742,9 +744,13 @@ class _Search:
             for where, text in _scalars(value, path):
                 if not self._has_room(where, len(text) + GUARDED_COST):
                     return tuple(found)
-                destination = Destination("object", text.strip()[:OBJECT_LENGTH])
+                short = text.strip()[:OBJECT_LENGTH]
+                many = len(found) == OBJECT_LIMIT
+                destination = Destination("object", ANY_OBJECT if many else short)
                 found.append(Target(destination, DestinationStatus.EXTERNAL, where))
-        return tuple(found[:OBJECT_LIMIT])
+                if many:
+                    return tuple(found)
+        return tuple(found)
 
     def unfurled(self, looked_at: Iterable[tuple[str, Json]]) -> None:
         """Take the links in texts for which a service loads previews."""

@@ -45,11 +45,24 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+|www\.\S+", re.IGNORECASE)
 _SLUG: Final = re.compile(r"[\w.]*[^\W_](?:[_-][\w.]*[^\W_])+")
 """A word of several parts (``new_project``): the name of an object, seldom a word of a language."""
 _KINDS: Final = (("url", _URL), ("mail", _MAIL), ("path", _PATH), ("path", _FILE), ("id", _ID))
+ALL_KINDS: Final = tuple(dict.fromkeys(kind for kind, _ in _KINDS))
+_NAME: Final = re.compile(r"(?=.*[^\W\d_])[\w .'’&()+#@:-]+")  # noqa: RUF001 - as typed
+"""A text of letters that is one name."""
 
 
 def object_kind(text: str) -> str:
     """Return the kind of an object by its form: url, mail, path, id, or name for any other."""
     return next((kind for kind, form in _KINDS if form.fullmatch(text)), "name")
+
+
+def object_kinds(text: str) -> tuple[str, ...]:
+    """Return the kinds of objects in a prompt that an object of a call is compared with.
+
+    INVARIANT (one object): a list, a pattern or a path with a step up may be any, so all count.
+    """
+    kind = object_kind(text)
+    is_one = _NAME.fullmatch(text) is not None if kind == "name" else ".." not in text.split("/")
+    return (kind,) if is_one else ALL_KINDS
 
 
 def object_forms(text: str) -> tuple[str, ...]:
@@ -62,8 +75,11 @@ def object_forms(text: str) -> tuple[str, ...]:
 def covering_forms(text: str) -> tuple[str, ...]:
     """Return the forms of an object and of the folders that contain it.
 
-    The request for a folder covers its files; the request for a file covers no other file.
+    The request for a folder covers its files; the request for a file covers no other file, and no
+    file that a step up leads to.
     """
+    if ".." in text.split("/"):
+        return object_forms(text)
     parts = text.strip().casefold().rstrip("/").split("/")
     ends = range(len(parts), max(0, len(parts) - FOLDER_LIMIT), -1)
     folders = ("/".join(parts[:end]) for end in ends)
@@ -75,7 +91,7 @@ def action_values(action: str, objects: Iterable[str]) -> Iterator[str]:
     yield PROMPTED
     yield f"{ACTION}{action}"
     for text in objects:
-        yield kind_value(action, object_kind(text))
+        yield from (kind_value(action, kind) for kind in object_kinds(text))
         for form in covering_forms(text):
             yield object_value(action, form)
 

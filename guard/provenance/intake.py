@@ -73,6 +73,7 @@ from guard.values.finding import (
     keys_of,
     leaf_value,
     link_values,
+    look_alikes,
     message_value,
     number_value,
     whole_values,
@@ -404,7 +405,7 @@ class ResultIntake:
                 room = EXCERPTS - len(self._excerpts)
                 self._excerpts.extend(islice(_excerpts(text, found.plain), room))
             if handle is not None:
-                self._taint((handle,), leaf.origin)
+                self._taint((handle, *look_alikes(handle)), leaf.origin)
         # A text cannot say who may receive, with any label: a directory does.
 
     def _take_numbers(self, leaf: Leaf, *, whole: bool) -> None:
@@ -426,7 +427,8 @@ class ResultIntake:
         values = whole_values(leaf.text)
         whole = values if handle is None else (*values, handle)
         if leaf.channel is Channel.COUNTERPARTY:
-            self._taint(whole, leaf.origin, says_who=True)
+            looks = () if handle is None else look_alikes(handle)
+            self._taint((*whole, *looks), leaf.origin, says_who=True)
         else:
             for value in whole:
                 if is_of_kind(value, leaf.kinds):
@@ -457,7 +459,7 @@ class ResultIntake:
             echoes.update(found.plain, found.disguised)
             handle = leaf_value(leaf.text)
             if handle is not None:
-                echoes.add(handle)
+                echoes.update((handle, *look_alikes(handle)))
         for value in echoes & self._untrusted.keys():
             del self._untrusted[value]
 
@@ -753,7 +755,9 @@ def called(name: str) -> list[str]:
     words = [word for word in name.split() if len(word) > 1]
     if not words or len(name) > LEAF_LIMIT:
         return []
-    return [words_value(handle_value(text)) for text in dict.fromkeys((name, words[0], words[-1]))]
+    values = map(handle_value, dict.fromkeys((name, words[0], words[-1])))
+    # An entry is also called as its name looks: people leave accents out.
+    return [words_value(one) for value in values for one in (value, *look_alikes(value))]
 
 
 def _mailbox(message: Json, sender: PathQuery) -> Destination | None:

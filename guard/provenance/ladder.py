@@ -33,7 +33,7 @@ from guard.provenance.actions import (
     action_values,
     covering_forms,
     kind_value,
-    object_kind,
+    object_kinds,
     object_value,
 )
 from guard.provenance.named_documents import delegated_value, own_recipient
@@ -59,7 +59,6 @@ SELECTED_WHY: Final = {
     Channel.UNREPLAYED: "selection_unreplayed",
 }
 """Why a value is unknown that stands in a recalled item which vouches for nothing."""
-_SELECTED: Final = frozenset(SELECTED_WHY.values())
 _BY_STATUS: Final = {
     DestinationStatus.DENIED: Attestation(Rung.DENIED, "denied"),
     DestinationStatus.INTERNAL: Attestation(Rung.LISTED, "internal"),
@@ -112,12 +111,12 @@ def attest(
     attested = attest_values(asked, further, context)
     if attested.rung > Rung.PROMPTED:
         attested = _answered(asked, context) or _named(destination, asked, context) or attested
+    if attested.rung > Rung.PROMPTED and _has_risen((*asked, *further), context):
+        # A receiver that was right to pay before may be the wrong one now, tainted or not.
+        return attested
     if context.delegates and attested.rung > Rung.REPLY:
         attested = _delegated(asked, context) or attested
     before = context.established.get(destination)
-    if context.selects and attested.why in _SELECTED:
-        # A receiver that was right to pay before may be the wrong one now.
-        return attested
     lifts = attested.rung > Rung.ESTABLISHED
     if before and destination.kind == "reply" and before.origin != writers_of(destination, context):
         # Somebody else may read along by now, or nobody knows who does.
@@ -334,6 +333,12 @@ def is_refused(destination: Destination, context: Context) -> bool:
 def _is_selected(record: LabelRecord | None, context: Context) -> TypeGuard[LabelRecord]:
     """Return whether a recall has brought a value that its selection does not vouch for."""
     return record is not None and (not record.until or context.at < record.until)
+
+
+def _has_risen(values: tuple[str, ...], context: Context) -> bool:
+    """Return whether a recall has brought any of some values so."""
+    found = filter(None, map(context.values.get, values)) if context.selects else ()
+    return any(_is_selected(one.selected, context) for one in found)
 
 
 def _selected(
@@ -674,7 +679,8 @@ def _other(
     for target in objects:
         text = target.destination.canonical
         names = (object_value(action, form) for form in covering_forms(text))
-        if _is_said(kind_value(action, object_kind(text)), context, least) and not any(
+        kinds = (kind_value(action, kind) for kind in object_kinds(text))
+        if any(_is_said(kind, context, least) for kind in kinds) and not any(
             _is_said(name, context, least) for name in names
         ):
             return target

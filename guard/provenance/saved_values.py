@@ -63,6 +63,7 @@ from guard.values.finding import (
     find_values,
     keys_of,
     leaf_value,
+    look_alikes,
 )
 from guard.values.statements import writes_values
 
@@ -368,6 +369,7 @@ def _values_in(
         overflow = overflow or found.overflow
         if (whole := leaf_value(text)) is not None:
             plain[whole] = plain.get(whole, False) or not found.plain
+            disguised.update(dict.fromkeys(look_alikes(whole)))
     return plain, disguised, overflow
 
 

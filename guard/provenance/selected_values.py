@@ -16,7 +16,7 @@ from guard.core.labels import (
 from guard.core.model import Integrity, Json
 from guard.provenance.label_sets import SELECTED, LabelSets
 from guard.provenance.result_documents import leaves_of
-from guard.values.finding import find_numbers, find_values, leaf_value, number_value
+from guard.values.finding import find_numbers, find_values, leaf_value, look_alikes, number_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,4 +110,4 @@ def values_in(item: Json) -> Iterator[str]:
         yield from find_numbers(leaf.text)
         for value in (leaf_value(leaf.text), number_value(leaf.text)) if leaf.whole else ():
             if value is not None:
-                yield value
+                yield from (value, *look_alikes(value))

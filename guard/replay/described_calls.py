@@ -374,7 +374,7 @@ class DescribedStaging:
         described = self._described
         return StagedFacts(
             nonce_used=described.nonce_used,
-            item_class=MemoryClass[described.item] if described.item else None,
+            item_classes=frozenset({MemoryClass[described.item]} if described.item else ()),
             tokens=dict.fromkeys(MemoryClass, TokenState(described.promotion)),
             trust=Trust[described.trust.upper()],
             quarantined=described.closed,

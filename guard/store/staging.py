@@ -30,7 +30,7 @@ from guard.core.memory import (
     TokenState,
     Trust,
 )
-from guard.memory.candidate import content_digest
+from guard.memory.candidate import canonical, content_digest
 from guard.memory.drift import SUBJECTS, steps
 from guard.provenance.result_documents import source_mark
 from guard.provenance.seal import KEY_BYTES, Seal
@@ -75,17 +75,23 @@ class MemoryKeys:
         """Return the key of the trust in a source by its mark."""
         return f"{self.prefix}trust:source:{mark.hex()}"
 
+    def items(self, store: str, partition: str, keys: str) -> list[str]:
+        """Return the keys of the items that a candidate writes, by the text of their keys."""
+        # An earlier version recorded one key as it is.
+        found = json.loads(keys) if keys[:1] == "[" else [keys]
+        return [self.of("item", store, partition, key) for key in found]
+
     def settled(
-        self, candidate: str, store: str, partition: str, key: str, principal: str
+        self, candidate: str, store: str, partition: str, keys: str, principal: str
     ) -> list[str]:
         """Return the keys that settling a candidate changes."""
         return [
             self.of("candidate", candidate),
             self.in_flight,
-            self.of("item", store, partition, key),
             self.of("drift", principal),
             self.findings,
             self.trust("principal", principal),
+            *self.items(store, partition, keys),
         ]
 
 
@@ -121,7 +127,7 @@ def record_of(candidate: Candidate, receipt: str) -> list[str]:
         "server": candidate.server,
         "store": candidate.store,
         "partition": candidate.partition,
-        "key": candidate.key,
+        "key": canonical(list(candidate.keys)),
         "target": candidate.target.name,
         "digest": candidate.digest,
         "text_digest": candidate.text_digest,
@@ -200,7 +206,7 @@ def facts_of(
         return StagedFacts(
             nonce_used=nonce[:1] == "u",
             nonce_digest=nonce[2:] if nonce[:1] == "s" else "",
-            item_class=MemoryClass(int(item)) if item else None,
+            item_classes=frozenset(map(MemoryClass, map(int, item))),
             item_version=int(reply[3]),
             tokens={target: state for target, (state, _) in found.items()},
             token_macs={target: mac for target, (_, mac) in found.items()},
@@ -273,12 +279,12 @@ class RedisStaging:
         names = [
             keys.of("candidate", candidate.id),
             keys.of("nonce", principal, candidate.nonce),
-            keys.of("item", candidate.store, candidate.partition, candidate.key),
             first,
             second,
             keys.of("token", candidate.token),
             keys.of("partition", candidate.store, candidate.partition),
             keys.of("sources", principal, candidate.identity.session),
+            *_items(keys, candidate),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -289,6 +295,7 @@ class RedisStaging:
             first,
             second,
             "1" if candidate.token else "0",
+            len(candidate.keys),
             *record_of(candidate, receipt),
         )
         return facts_of(candidate, lower, reply, self._tokens)
@@ -307,11 +314,11 @@ class RedisStaging:
         names = [
             keys.of("candidate", candidate.id),
             keys.of("nonce", principal, candidate.nonce),
-            keys.of("item", candidate.store, candidate.partition, candidate.key),
             keys.of("binding", candidate.digest, decision.target.name, principal),
             keys.in_flight,
             keys.of("partition", candidate.store, candidate.partition),
             keys.of("sources", principal, candidate.identity.session),
+            *_items(keys, candidate),
             *self._trust(keys, candidate),
         ]
         reply = await self._client.run(
@@ -329,6 +336,7 @@ class RedisStaging:
             self.limits.nonce_ttl * 1000,
             self.limits.keep_refused * 1000,
             self._owner,
+            len(candidate.keys),
         )
         reason = text_of(reply)
         if not reason and decision.uses_token:
@@ -378,7 +386,7 @@ class RedisStaging:
             StateError: the store did not answer soundly; the candidate stays in flight.
         """
         keys = self.keys(candidate.identity.tenant)
-        place = candidate.store, candidate.partition, candidate.key
+        place = candidate.store, candidate.partition, canonical(list(candidate.keys))
         names = keys.settled(candidate.id, *place, candidate.identity.principal)
         watched: list[str | int] = []
         if drift is not None:
@@ -446,6 +454,10 @@ class RedisStaging:
             keys.trust("principal", candidate.identity.principal),
             *(keys.source(mark) for mark in sources),
         ]
+
+
+def _items(keys: MemoryKeys, candidate: Candidate) -> list[str]:
+    return [keys.of("item", candidate.store, candidate.partition, key) for key in candidate.keys]
 
 
 def _trust(reply: object) -> Trust:

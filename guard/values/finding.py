@@ -19,7 +19,7 @@ from itertools import chain, filterfalse, islice
 from typing import TYPE_CHECKING, Final
 
 import re2
-from stdnum import iban
+from stdnum import bitcoin, iban
 
 from guard.core.bounded_cache import bounded_cache
 from guard.core.model import Destination
@@ -310,10 +310,11 @@ _DIGIT: Final = re.compile(r"\d")
 _SQUEEZED: Final = re.compile(r"[ ()/.\-]")
 _BETWEEN: Final = re.compile(r"[\s./|_-]")
 _BLANK: Final = re.compile(r"\s")
-_GROUPED: Final = re.compile(r"\+?[\d ()/.\-]{4,}|[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
-"""A number, or what may be one of an account."""
+_GROUPED: Final = re.compile(r"\+?(?!-)[\d ()/.\-]{4,}|[a-z]{2}\d{2}[a-z0-9 -]{6,48}")
+"""A number, or what may be one of an account; with a minus, it is another one."""
 _DEFAULT_DIGITS: Final = 6
 _PHONE: Final = re.compile(r"00[1-9]\d{6,14}")
+_ETHEREUM: Final = re.compile(r"0x[0-9a-f]{40}")
 
 
 @dataclass(slots=True)
@@ -329,8 +330,13 @@ class Found:
 
 
 def handle_value(text: str) -> str:
-    """Return the value of an opaque handle: folded, accounts and phone numbers without gaps."""
-    folded = text.lower() if text.isascii() else skeleton(text)
+    """Return the value of an opaque handle: in one case, accounts and phone numbers without gaps.
+
+    INVARIANT (letters that look alike differ): an accent, or another script, is another handle.
+    """
+    folded = text.lower()
+    if not folded.isascii():
+        folded = unicodedata.normalize("NFC", folded)
     if _BLANK.search(folded) is not None:
         folded = " ".join(folded.split())
     if _GROUPED.fullmatch(folded) is not None:
@@ -339,6 +345,14 @@ def handle_value(text: str) -> str:
             # The two ways to write a number of another country.
             folded = f"00{folded[1:]}"
     return f"{HANDLE}{folded.lstrip('#@')}"
+
+
+def look_alikes(value: str) -> tuple[str, ...]:
+    """Return the value of a handle as it looks, where that is another one: it can only taint."""
+    if value.isascii():
+        return ()
+    found = handle_value(skeleton(value.removeprefix(HANDLE)))
+    return (found,) if found != value else ()
 
 
 def message_value(identifier: str) -> str:
@@ -375,19 +389,6 @@ def keys_of(destination: Destination) -> tuple[str, ...]:
     return () if make is None else make(canonical)
 
 
-def _handle_key(handle: str) -> str:
-    """Return the value of a handle; one in letters that look like others is itself only."""
-    value = handle_value(handle)
-    if handle.isascii() or not value.isascii():
-        return value
-    latin = all(
-        unicodedata.name(char, "").startswith("LATIN ")
-        for char in handle
-        if char.isalpha() and not char.isascii()
-    )
-    return value if latin else f"{HANDLE}{handle}"
-
-
 def _object_keys(text: str) -> tuple[str, ...]:
     """Return the values of an object in results: its whole text, and the values in it."""
     value = leaf_value(text)
@@ -395,7 +396,7 @@ def _object_keys(text: str) -> tuple[str, ...]:
 
 
 _MAKE_KEYS: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
-    "handle": lambda canonical: (_handle_key(canonical),),
+    "handle": lambda canonical: (handle_value(canonical),),
     "reply": lambda canonical: (message_value(canonical),),
     "object": _object_keys,
     "text": lambda canonical: (canonical,),
@@ -412,8 +413,8 @@ def taints_of(destination: Destination) -> tuple[tuple[str, ...], tuple[str, ...
     """
     if destination.kind in {"url", "host", "ip"}:
         return (f"any:{destination.host}",), ()
-    if destination.kind == "handle" and not destination.canonical.isascii():
-        return (handle_value(destination.canonical),), ()
+    if destination.kind in {"handle", "text"}:
+        return look_alikes(keys_of(destination)[0]), ()
     if destination.kind != "mail":
         return (), ()
     mailbox, tagged = destination.canonical, "+" in destination.canonical
@@ -515,8 +516,9 @@ def suspected_destinations(found: Found) -> Iterator[Destination]:
 
 
 def _receives(handle: str) -> bool:
-    """Return whether a handle is a phone number with its country, or an account number."""
-    return is_phone(HANDLE + handle) or iban.is_valid(handle)
+    """Return whether a handle is a phone number with its country, an account or a wallet."""
+    wallet = _ETHEREUM.fullmatch(handle) is not None or bitcoin.is_valid(handle)
+    return wallet or is_phone(HANDLE + handle) or iban.is_valid(handle)
 
 
 def is_phone(value: str) -> bool:

@@ -1,9 +1,9 @@
 -- Commit a staged candidate: every check that another writer could have overtaken is made again.
--- KEYS: candidate, nonce, item, token, candidates in flight, quarantine, sources of the session,
---       trust keys.
+-- KEYS: candidate, nonce, token, candidates in flight, quarantine, sources of the session, each
+--       item, trust keys.
 -- ARGV: id, digest, text digest, receipt of the audit line, class, tainted, uses a token,
---       version of the item when staged, lifetime of the nonce (ms), lifetime of the record (ms),
---       owner.
+--       sum of the versions of the items when staged, lifetime of the nonce (ms), lifetime of the
+--       record (ms), owner, number of items.
 -- Returns: an empty text, or the reason of the refusal.
 local now = redis.call('TIME')
 local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -16,35 +16,42 @@ if nonce then
   if string.sub(nonce, 1, 1) == 'u' then return 'nonce_replayed' end
   if string.sub(nonce, 3) ~= ARGV[3] then return 'content_hash_mismatch' end
 end
-if redis.call('EXISTS', KEYS[6]) == 1 then return 'partition_quarantined' end
-if tonumber(redis.call('HGET', KEYS[3], 'version') or '0') ~= tonumber(ARGV[8]) then
-  return 'write_conflict'
+if redis.call('EXISTS', KEYS[5]) == 1 then return 'partition_quarantined' end
+local first, versions, previous, low = 7 + ARGV[12], 0, {}, ARGV[5] == '4'
+for i = 7, first - 1 do
+  local item = redis.call('HMGET', KEYS[i], 'class', 'version')
+  previous[i] = item[1] or ''
+  low = low and (previous[i] == '' or previous[i] == '4')
+  versions = versions + tonumber(item[2] or '0')
 end
-local previous = redis.call('HGET', KEYS[3], 'class') or ''
+if versions ~= tonumber(ARGV[8]) then return 'write_conflict' end
 -- An untrusted source writes the lowest class only, and over items of the lowest class only, unless
 -- a token, which is checked below, is for exactly this content.
-if ARGV[7] ~= '1' and (ARGV[5] ~= '4' or (previous ~= '' and previous ~= '4')) then
-  for i = 8, #KEYS do
+if ARGV[7] ~= '1' and not low then
+  for i = first, #KEYS do
     if trust_of(KEYS[i], milliseconds) == 2 then return 'source_untrusted' end
   end
-  for _, source in ipairs(redis.call('SMEMBERS', KEYS[7])) do
+  for _, source in ipairs(redis.call('SMEMBERS', KEYS[6])) do
     if source ~= '+' and trust_of(source, milliseconds) == 2 then
       return 'source_untrusted'
     end
   end
 end
 if ARGV[7] == '1' then
-  local token = redis.call('HMGET', KEYS[4], 'expires', 'used')
+  local token = redis.call('HMGET', KEYS[3], 'expires', 'used')
   if not token[1] then return 'promotion_token_missing' end
   if token[2] == '1' then return 'promotion_token_replayed' end
   if tonumber(token[1]) <= milliseconds then return 'promotion_token_expired' end
-  redis.call('HSET', KEYS[4], 'used', '1')
+  redis.call('HSET', KEYS[3], 'used', '1')
 end
 redis.call('SET', KEYS[2], 'u:' .. ARGV[3], 'PX', ARGV[9])
-redis.call('HSET', KEYS[3], 'class', ARGV[5], 'tainted', ARGV[6], 'candidate', ARGV[1])
-redis.call('HINCRBY', KEYS[3], 'version', 1)
+for i = 7, first - 1 do
+  redis.call('HSET', KEYS[i], 'class', ARGV[5], 'tainted', ARGV[6], 'candidate', ARGV[1],
+    'previous', previous[i])
+  redis.call('HINCRBY', KEYS[i], 'version', 1)
+end
 redis.call('HSET', KEYS[1], 'fate', 'committed', 'class', ARGV[5], 'tainted', ARGV[6],
-  'committed_at', milliseconds, 'owner', ARGV[11], 'previous', previous)
+  'committed_at', milliseconds, 'owner', ARGV[11])
 redis.call('PEXPIRE', KEYS[1], ARGV[10])
-redis.call('ZADD', KEYS[5], milliseconds, ARGV[1])
+redis.call('ZADD', KEYS[4], milliseconds, ARGV[1])
 return ''

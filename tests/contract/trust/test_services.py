@@ -5,6 +5,7 @@ import json
 import pytest
 
 from guard.runtime.wiring import assemble
+from guard.values import finding
 from lab.trust.harness import OTHER, TOOLS, Answer, world_of
 from lab.trust.plots import book_of, policies_of
 
@@ -45,6 +46,27 @@ async def test_a_channel_named_like_an_account_pays_nobody(world_redis, policies
         assert posted.forwarded
         assert paid.verdict == "ask"
         assert [b"send_money" in one.body for one in world.received] == [False, False]
+
+
+LETTERS = dict(zip("aeiou", "\u00e0\u00e9\u0456\u043e\u00fc", strict=True))
+"""Letters, and others that look like them: with an accent, or of another script."""
+
+
+@pytest.mark.parametrize("off", [False, True], ids=["", "off"])
+async def test_a_directory_vouches_for_no_look_alike(world_redis, monkeypatch, off):
+    """In either direction, while each vouches for itself; switched off, letters are folded."""
+    words = ["mareno", "dupion", "silver", "canter"] if off else ["moreno", "pardue", "lister"]
+    if off:
+        fold = finding.handle_value
+        monkeypatch.setattr(finding, "handle_value", lambda text: fold(finding.skeleton(text)))
+    pairs = [(w, w.replace(one, LETTERS[one])) for w in words for one in LETTERS if one in w]
+    async with world_of(assemble, world_redis, SIDE_BY_SIDE) as world:
+        for number, pair in enumerate([*pairs, *(pair[::-1] for pair in pairs)]):
+            agent = world.agent(session=f"s{number}")
+            await agent.call("slack_list_channels", {}, {"channels": [{"id": pair[0]}]})
+            posts = [{"channel_id": one, "text": "hi"} for one in pair]
+            sent = [await agent.call("slack_post_message", one) for one in posts]
+            assert [one.forwarded for one in sent] == [True, off], pair
 
 
 async def test_what_an_entry_is_called_is_no_receiver(world_redis):

@@ -35,7 +35,7 @@ def candidate():
             "id": "call-1",
             "identity": Identity(fields.pop("principal", "p"), "s"),
             "tool": "save_fact",
-            "key": "drink",
+            "keys": ("drink",),
             "target": MemoryClass[target],
             "texts": (text,),
             "content": text,

@@ -140,16 +140,22 @@ def test_nothing_untrusted_is_committed_above_the_lowest_class(candidate, kind, 
     )
     plain = candidate(types=("tool_result",), fallback=MemoryClass.L4)
 
-    assert not gate.decide(made, StagedFacts(item_class=item, trust=trust)).commits
-    decided = gate.decide(plain, StagedFacts(item_class=item, trust=trust))
+    assert not gate.decide(
+        made, StagedFacts(item_classes=frozenset({item} - {None}), trust=trust)
+    ).commits
+    decided = gate.decide(plain, StagedFacts(item_classes=frozenset({item} - {None}), trust=trust))
     assert not decided.commits or (decided.tainted and decided.target is MemoryClass.L4)
     assert decided.commits is (item in {None, MemoryClass.L4})
 
     # L1 and L2 stay closed to untrusted text.  Elsewhere a person's promotion is enough.
     token = {MemoryClass.L3: TokenState.VALID}
-    promoted = gate.decide(made, StagedFacts(item_class=item, trust=trust, tokens=token))
+    promoted = gate.decide(
+        made, StagedFacts(item_classes=frozenset({item} - {None}), trust=trust, tokens=token)
+    )
     assert promoted.commits is (item not in {MemoryClass.L1, MemoryClass.L2})
     assert promoted.uses_token or not promoted.commits
     for state in set(TokenState) - {TokenState.VALID}:
-        facts = StagedFacts(item_class=item, trust=trust, tokens={MemoryClass.L3: state})
+        facts = StagedFacts(
+            item_classes=frozenset({item} - {None}), trust=trust, tokens={MemoryClass.L3: state}
+        )
         assert not gate.decide(made, facts).commits

@@ -36,13 +36,13 @@ L2_TOKEN, L3_TOKEN = ({level: TokenState.VALID} for level in (MemoryClass.L2, Me
         pytest.param({}, {}, MemoryClass.L3, id="plain inference"),
         pytest.param(
             {"target": "L2"},
-            {"item_class": MemoryClass.L4, "tokens": L2_TOKEN},
+            {"item_classes": frozenset({MemoryClass.L4}), "tokens": L2_TOKEN},
             MemoryClass.L2,
             id="raise with a token for this content",
         ),
         pytest.param(
             {},
-            {"item_class": MemoryClass.L1, "tokens": L3_TOKEN},
+            {"item_classes": frozenset({MemoryClass.L1}), "tokens": L3_TOKEN},
             MemoryClass.L3,
             id="over an item of a higher class with a token",
         ),
@@ -115,19 +115,25 @@ def test_what_is_suspicious_is_so_in_every_reading(gate, candidate, texts):
         pytest.param({}, {"nonce_used": True}, "nonce_replayed", id="nonce"),
         pytest.param(
             {"target": "L2"},
-            {"item_class": MemoryClass.L4},
+            {"item_classes": frozenset({MemoryClass.L4})},
             "promotion_token_missing",
             id="promotion",
         ),
         pytest.param(
             {"target": "L2"},
-            {"item_class": MemoryClass.L4, "tokens": {MemoryClass.L2: TokenState.EXPIRED}},
+            {
+                "item_classes": frozenset({MemoryClass.L4}),
+                "tokens": {MemoryClass.L2: TokenState.EXPIRED},
+            },
             "promotion_token_expired",
             id="expired token",
         ),
         pytest.param(
             {"target": "L2"},
-            {"item_class": MemoryClass.L4, "tokens": {MemoryClass.L2: TokenState.USED}},
+            {
+                "item_classes": frozenset({MemoryClass.L4}),
+                "tokens": {MemoryClass.L2: TokenState.USED},
+            },
             "promotion_token_replayed",
             id="used token",
         ),
@@ -150,31 +156,31 @@ def test_what_is_suspicious_is_so_in_every_reading(gate, candidate, texts):
         ),
         pytest.param(
             {"types": ("tool_result",), "integrity": Integrity.UNTRUSTED, "target": "L4"},
-            {"item_class": MemoryClass.L2},
+            {"item_classes": frozenset({MemoryClass.L2})},
             "source_class_refused",
             id="over an item of a higher class",
         ),
         pytest.param(
             {},
-            {"item_class": MemoryClass.L1},
+            {"item_classes": frozenset({MemoryClass.L1})},
             "promotion_token_missing",
             id="over an item whose class needs a token",
         ),
         pytest.param(
             {"types": ("user_input",)},
-            {"item_class": MemoryClass.L1},
+            {"item_classes": frozenset({MemoryClass.L1})},
             "second_look_required",
             id="over an item whose class needs a person",
         ),
         pytest.param(
             {"types": ("user_input",), "text": ORDER},
-            {"item_class": MemoryClass.L2},
+            {"item_classes": frozenset({MemoryClass.L2})},
             "second_look_failed",
             id="over an item whose class needs the checker",
         ),
         pytest.param(
             {"types": ("user_input",), "target": "L4"},
-            {"item_class": MemoryClass.L3, "trust": Trust.UNTRUSTED},
+            {"item_classes": frozenset({MemoryClass.L3}), "trust": Trust.UNTRUSTED},
             "source_untrusted",
             id="untrusted over an item of a higher class",
         ),
@@ -195,17 +201,20 @@ def test_each_check_refuses_with_its_reason(gate, candidate, fields, facts, reas
     kinds=st.frozensets(st.sampled_from(list(SourceType)), min_size=1),
     trust=st.sampled_from(list(Trust)),
     target=st.sampled_from(list(MemoryClass)),
-    item=st.sampled_from(list(MemoryClass)),
+    items=st.frozensets(st.sampled_from(list(MemoryClass)), min_size=1),
 )
 def test_overwriting_needs_what_writing_the_items_class_needs(
-    permissions, looks, kinds, trust, target, item
+    permissions, looks, kinds, trust, target, items
 ):
-    """Whatever could not be written into a class without a token is not written over it either."""
+    """Whatever could not be written into a class without a token is not written over it either.
+
+    However many items of other classes are written with it.
+    """
     gate = _gate(permissions, looks)
     facts = StagedFacts(trust=trust)
 
-    if not gate.decide(_plain(kinds, item), facts).commits:
-        assert not gate.decide(_plain(kinds, target), replace(facts, item_class=item)).commits
+    if not all(gate.decide(_plain(kinds, item), facts).commits for item in items):
+        assert not gate.decide(_plain(kinds, target), replace(facts, item_classes=items)).commits
 
 
 def test_a_refused_candidate_may_fall_back_tainted(gate, candidate):

@@ -17,7 +17,7 @@ import pytest
 
 from guard.cli.running import shipped_detectors
 from guard.core.labels import Rung
-from guard.core.memory import MemoryClass, TokenState
+from guard.core.memory import TokenState
 from guard.core.model import DestinationStatus, Integrity
 from guard.policy import load_policies
 from guard.replay.described_calls import DescribedCall, judge
@@ -186,7 +186,7 @@ def description(one):
         described["memory"] = {
             "trust": facts.trust.name.lower(),
             "closed": facts.quarantined,
-            "item": None if facts.item_class is None else MemoryClass(facts.item_class).name,
+            "item": next((one.name for one in facts.item_classes), None),
             "promotion": max(facts.tokens.values(), default=TokenState.NONE).value,
             "nonce_used": facts.nonce_used,
         }

@@ -44,7 +44,7 @@ async def _write(staging, candidate, decision=COMMIT):
 
 async def test_a_nonce_is_committed_once_whoever_asks(replicas):
     """Of many writers on two guards with one nonce, exactly one commits."""
-    candidates = [_candidate(f"c{i}", key=f"k{i}") for i in range(20)]
+    candidates = [_candidate(f"c{i}", keys=(f"k{i}",)) for i in range(20)]
 
     answers = await asyncio.gather(
         *(_write(replicas[i % 2], candidate) for i, candidate in enumerate(candidates))
@@ -176,7 +176,7 @@ async def test_two_principals_never_share_a_nonce(staging):
     """One tenant's agents cannot use up each other's nonces."""
     await _write(staging, _candidate())
 
-    other = _candidate("c2", identity=Identity("q", "s"), key="other")
+    other = _candidate("c2", identity=Identity("q", "s"), keys=("other",))
 
     assert await _write(staging, other) == ""
 

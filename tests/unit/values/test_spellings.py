@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from guard.values import canonical
 from guard.values.canonical import read_destinations, read_receivers
 from guard.values.finding import keys_of, link_values
 
@@ -44,18 +45,38 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["https://", ""])
-@pytest.mark.parametrize("code", CODES)
-def test_no_spelling_is_a_code(code, scheme):
-    """Of many texts that a code makes, hardly any two are the same destinations."""
-    rng = random.Random(code)
+def most_alike(code, scheme, seed=""):
+    """Return how many of the texts that a code makes are the same destinations, at most."""
+    rng = random.Random(code + seed)
     texts = {CODES[code](rng).replace("https://", scheme) for _ in range(400)}
     read = [
         found for found in map(read_receivers, texts) if {"url", "host"} >= {d.kind for d in found}
     ]
     alike = Counter(tuple(keys_of(one)[0] for one in found) for found in read)
     assert len(texts) > SPELLINGS
-    assert max(alike.values(), default=0) <= SPELLINGS
+    return max(alike.values(), default=0)
+
+
+@pytest.mark.parametrize("scheme", ["https://", ""])
+@pytest.mark.parametrize("code", CODES)
+def test_no_spelling_is_a_code(code, scheme):
+    """Of many texts that a code makes, hardly any two are the same destinations."""
+    assert most_alike(code, scheme) <= SPELLINGS
+
+
+@pytest.mark.parametrize(
+    ("rule", "off", "code"),
+    [
+        ("_is_odd", lambda _: False, "needless escapes"),
+        ("_is_odd", lambda _: False, "case of escapes"),
+        ("_is_plain_list", lambda _: True, "blanks behind"),
+        ("_is_plain_list", lambda _: True, "separators"),
+    ],
+)
+def test_with_its_rule_switched_off_a_spelling_is_a_code(monkeypatch, rule, off, code):
+    """The digest of odd escapes, and the one text of a list, are needed."""
+    monkeypatch.setattr(canonical, rule, off)
+    assert most_alike(code, "https://", "off") > SPELLINGS
 
 
 @pytest.mark.parametrize("prefix", ["https://h.test", "h.test"])

@@ -68,7 +68,7 @@ class Scene:
         content = json.dumps({"key": ident, "value": TEXT})
         made = staged_write(
             ident,
-            key=ident,
+            keys=(ident,),
             target=MemoryClass.L4,
             content=content,
             digest=ident,

@@ -510,8 +510,7 @@ class Tracing:
         saved = self._saved
         targets = _attested(call.targets, context, self._pages)
         if call.suspects:
-            suspects = _attested(call.suspects, context, self._pages)
-            targets = with_suspects(targets, suspects)
+            targets = with_suspects(targets, _attested(call.suspects, context, self._pages))
         changed, tool = reply.definition is not None, None
         if self._tool is not None:
             cover = None if grant is None else grant.cover

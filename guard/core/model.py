@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from guard.core.frozen import frozen
 
@@ -141,7 +141,8 @@ LISTED: Final = frozenset({DestinationStatus.INTERNAL, DestinationStatus.ALLOWED
 """Statuses of destinations that the policy lists as its own, or as allowed."""
 
 
-class Destination(NamedTuple):
+@frozen
+class Destination:
     """One canonical destination (see :mod:`guard.values.canonical`)."""
 
     kind: str

@@ -653,7 +653,7 @@ class Policy:
         seen, key = False, tuple[object, ...]()
         if len(targets) <= KEY_TARGETS:
             # The mapping follows from the tool's name and its server.
-            key = (
+            parts: list[object] = [
                 known.call.tool,
                 known.role,
                 mapping and mapping.server,
@@ -663,8 +663,10 @@ class Policy:
                 bool(call.guarded),
                 call.action is None,
                 call.carried > 0,
-                *[(one.status, one.attestation and one.attestation.rung) for one in targets],
-            )
+            ]
+            for target in targets:
+                parts += target.status, target.attestation and target.attestation.rung
+            key = tuple(parts)
             found = self.index.alike.get(key)
             if found is not None:
                 return found

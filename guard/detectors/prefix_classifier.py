@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 MODEL: Final = "prefix-13"
 REMEMBERED_ROWS: Final = 1024
+_INSIDE: Final = {DestinationStatus.INTERNAL}
 
 
 def _stays_inside(call: ClassifiedCall) -> bool:
     """Return whether all that a send names is internal, and nothing of it is unclear."""
-    known = call.mapping is not None and call.searched and not call.contested
-    inside = (target.status is DestinationStatus.INTERNAL for target in call.targets)
-    return known and bool(call.targets) and not call.suspects and all(inside)
+    if call.mapping is None or call.contested or call.suspects or not call.searched:
+        return False
+    statuses = {target.status for target in call.targets}
+    return statuses == _INSIDE
 
 
 def _row(window: Window, *, inside: bool) -> tuple[float, ...]:

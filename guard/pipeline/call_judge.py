@@ -287,7 +287,8 @@ class CallJudge:
             self._parts.processes.judging(None)
         if len(verdict.errors) > len(errors):
             self._parts.metrics.count(ERRORS, "rule")
-        if policy is not None and verdict.enforced is Action.REDACT:
+        redacts = verdict.action is Action.REDACT and verdict.enforced is Action.REDACT
+        if policy is not None and redacts:
             traced, verdict = redact(
                 policy,
                 situation,

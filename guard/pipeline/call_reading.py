@@ -125,13 +125,13 @@ def read_call(seal: Seal, question: CallQuestion) -> CallReading:
         stage = "provenance"
         tracing = Tracing(seal, question.policy, classified)
         query = tracing.query(question.pin)
-        grant = Approvals(seal).digest(question.policy, question.call)
+        grant = Approvals.digest(question.policy, question.call)
     except WorkExceededError:
         raise
     except Exception as error:  # noqa: BLE001  (what cannot be read must end in a block)
         errors = (f"{stage}: {type(error).__name__}",)
         return CallReading(ClassifiedCall(question.call, Role.OTHER), None, None, "", {}, errors)
-    findings = _findings(question, classified)
+    findings = _findings(question, classified) if question.detectors else {}
     return CallReading(classified, tracing, query, grant, findings, ())
 
 

@@ -172,7 +172,11 @@ def classify(
     try:
         if mapping is None:
             return _classify_unmapped(policy, call, write, place)
-        found = _classify_mapped(policy, call, mapping, write, place)
+        reads = mapping.destinations or mapping.body or mapping.arguments.guarded
+        saves = mapping.role in SAVING and not reads
+        found = (_classify_saved if saves else _classify_mapped)(
+            policy, call, mapping, write, place
+        )
         if not contested:
             return found
         return _contested(found, _classify_unmapped(policy, call, write, place))
@@ -236,26 +240,35 @@ def _classify_unmapped(
     )
 
 
+def _classify_saved(
+    policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None, place: str
+) -> ClassifiedCall:
+    """Return a save or draft of whose arguments the mapping declares none."""
+    search = _Search(policy)
+    told = search.told(call.arguments, mapping, write)
+    sql = mapping.arguments.sql
+    return ClassifiedCall(
+        call=call,
+        role=mapping.role,
+        mapping=mapping,
+        memory_write=write,
+        targets=(*told, *(search.statements(call.arguments, sql) if sql else ())),
+        body=tuple(text for _, text in _strings(call.arguments, "$")) if told else (),
+        objects=search.objects(mapping, call.arguments),
+        tells=bool(told),
+        place=place,
+    )
+
+
 def _classify_mapped(
     policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None, place: str
 ) -> ClassifiedCall:
     arguments, declares = call.arguments, mapping.arguments
     search = _Search(policy)
-    objects = search.objects(mapping, arguments)
+    acts = mapping.action is not None and bool(mapping.action.objects)
+    objects = search.objects(mapping, arguments) if acts else ()
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
     statements = search.statements(arguments, declares.sql) if declares.sql else ()
-    if mapping.role in SAVING and not (mapping.destinations or mapping.body or declares.guarded):
-        return ClassifiedCall(
-            call=call,
-            role=mapping.role,
-            mapping=mapping,
-            memory_write=write,
-            targets=(*told, *statements),
-            body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
-            objects=objects,
-            tells=bool(told),
-            place=place,
-        )
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     receivers = _selected(mapping.destinations, arguments)
@@ -271,7 +284,7 @@ def _classify_mapped(
     guarded = search.guarded(looked_at) if looked_at else []
     loaded, search.targets = search.targets, []
     if mapping.role is Role.SEND:
-        search.disguised(targets, arguments)
+        search.disguised(arguments)
         if mapping.reading.reply is not None:
             targets += _answered(
                 policy, call, mapping.reading.reply, declared, none_yet=not targets
@@ -289,7 +302,8 @@ def _classify_mapped(
             body += (text for _, text in _at(arguments, traced))
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
-        search.ignored(arguments, ignored, inert)
+        if ignored or inert:
+            search.ignored(arguments, ignored, inert)
         if declares.unfurls:
             search.unfurled(_selected(declares.unfurls, arguments))
         search.targets += loaded
@@ -338,9 +352,7 @@ def _addressed_in(path: str, value: Json) -> set[str]:
 
     Of an object only addresses are: beside one, another member may choose the receiver.
     """
-    if isinstance(value, str) or _TEXTS.issuperset(
-        map(type, value if isinstance(value, list) else [value])
-    ):
+    if _TEXTS.issuperset(map(type, value if isinstance(value, list) else [value])):
         return {path}
     if not any(isinstance(part, dict) for part in parts_of(value)):
         return {path}
@@ -445,6 +457,8 @@ class _Search:
         self.suspects: list[Target] = []
         self.complete = True
         self._policy = policy
+        self._unclear: set[str] = set()
+        """Paths of declared destinations that are not plain."""
         self._room = SCAN_LIMIT
         self._suspect_room = SUSPECT_LIMIT
 
@@ -456,7 +470,12 @@ class _Search:
             for destination in read_receivers(value):
                 spend(TARGET)
                 targets.append(Target(destination, status_of(destination), path))
-            declared |= _addressed_in(path, value)
+                if destination.kind in _UNCLEAR:
+                    self._unclear.add(path)
+            if isinstance(value, str):
+                declared.add(path)
+            else:
+                declared |= _addressed_in(path, value)
         return targets
 
     def undeclared(
@@ -472,7 +491,8 @@ class _Search:
             declared: paths.
             members: names of arguments that are declared as a whole.
         """
-        if not all(map(_has_no_switch, arguments.values())):
+        kinds = set(map(type, arguments.values())) - _TEXTS
+        if kinds and not all(map(_has_no_switch, arguments.values())):
             self._opened(arguments, declared)
         if members.issuperset(arguments):
             return []
@@ -639,10 +659,9 @@ class _Search:
             if opens(name, value=value):
                 self._add(path, (EVERYBODY,))
 
-    def disguised(self, targets: Iterable[Target], arguments: Json) -> None:
+    def disguised(self, arguments: Json) -> None:
         """Suspect values that decoding shows in declared destinations that are not plain."""
-        unclear = {target.path for target in targets if target.destination.kind in _UNCLEAR}
-        for path, text in _at(arguments, unclear) if unclear else ():
+        for path, text in _at(arguments, self._unclear) if self._unclear else ():
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))
 

@@ -13,7 +13,7 @@ from guard.core.policy import FAILED, Evidence, Policy
 from guard.core.ports import AuditLog, Detector, DetectorOnDemand, ResultDetector, TextDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from guard.core.calls import ClassifiedCall, ToolResult
     from guard.core.trajectory import Snapshot
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NO_FINDINGS: Final[Findings] = {}
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
+_NO_NEEDS: Final[Mapping[str, frozenset[str] | None]] = {}
 
 
 class Detection:
@@ -47,18 +48,17 @@ class Detection:
             if any(tools.get(detector.name, _NO_TOOLS) is None for tools in wanted):
                 detector.prepare()
 
-    def for_call(self, policy: Policy | None, call: ToolCall) -> Iterator[Detector]:
-        """Yield the detectors that inspect a call."""
-        for detector in self._detectors:
-            if detector.name in self._on_demand:
-                tools = (
-                    _NO_TOOLS
-                    if policy is None
-                    else policy.needs.detectors.get(detector.name, _NO_TOOLS)
-                )
-                if tools is not None and call.tool not in tools:
-                    continue
-            yield detector
+    def for_call(self, policy: Policy | None, call: ToolCall) -> list[Detector]:
+        """Return the detectors that inspect a call."""
+        needed = _NO_NEEDS if policy is None else policy.needs.detectors
+        on_demand, tool = self._on_demand, call.tool
+        return [
+            detector
+            for detector in self._detectors
+            if detector.name not in on_demand
+            or (tools := needed.get(detector.name, _NO_TOOLS)) is None
+            or tool in tools
+        ]
 
     def findings(
         self,

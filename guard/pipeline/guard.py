@@ -142,7 +142,7 @@ class Guard(ActivePolicies):
         judged: list[JudgedCall] = []
         try:
             pending = await self.calls.judge_all(request.calls)
-            if len(pending) > 1 or pending[0].verdict.enforced is Action.REDACT:
+            if len(pending) > 1 or pending[0].verdict.action is Action.REDACT:
                 pending = as_one_message(pending, request.rewrite)
             gated = False
             for call, verdict, seconds in pending:

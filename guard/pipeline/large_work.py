@@ -115,11 +115,11 @@ def is_large(content: Json) -> bool:
             # Most messages are texts only.
             if _STRINGS.issuperset(map(type, inner)):
                 room -= sum(map(len, inner))
-            elif room > 0:
+            elif room <= 0:
+                return True
+            else:
                 waiting += inner
-        if room <= 0:
-            return True
-    return False
+    return room <= 0
 
 
 PARSED_AT_ONCE: Final = 256 * 1024

@@ -255,7 +255,8 @@ class Approvals:
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
 
-    def digest(self, policy: Policy, call: ToolCall) -> str:
+    @staticmethod
+    def digest(policy: Policy, call: ToolCall) -> str:
         """Return the digest of one very call under one policy, in hex.
 
         JSON-RPC ids and progress tokens are not part of it: they differ in every retry of a client.

@@ -780,7 +780,7 @@ def _links_in(text: str) -> Iterator[str]:
             whole, sign, _ = destination.canonical.partition(REST_SIGN)
             if sign:
                 # A client may leave the fragment out.
-                yield from link_values(destination._replace(canonical=whole))
+                yield from link_values(replace(destination, canonical=whole))
     for value in find_values(text, disguised=False).plain:
         if value.startswith("host:"):
             yield LINK + value.removeprefix("host:")

@@ -60,11 +60,6 @@ KNOWN: Final = 7
 """Both, what the memories say of it, and whether an agent claimed or wrote it."""
 
 
-def asked_of(value: str, about: int) -> int:
-    """Return what is asked about a value: of a link's taint alone nothing else is on record."""
-    return TAINTS if value.startswith("any:") else about
-
-
 def _made_questions(
     destination: Destination,
     reads: bool,  # noqa: FBT001  (its cache's key)
@@ -76,7 +71,8 @@ def _made_questions(
     found: dict[str, int] = {}
     for values, about in ((asked, KNOWN), (said, VOUCHED), ((*further, *hints), TAINTS)):
         for value in values:
-            found[value] = found.get(value, 0) | asked_of(value, about)
+            asks = TAINTS if value.startswith("any:") else about
+            found[value] = found.get(value, 0) | asks
     return tuple(found.items())
 
 
@@ -231,12 +227,12 @@ def made_lookups(
     seal, plain, sets, tenant, principal = asker[:5]
     identity = Identity(principal, asker.session, tenant)
     plan = _made_plan(seal, values, directories=asker.directories, selections=asker.selections)
-    restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
-    seldom: list[tuple[LabelSet, Sequence[Slot]]] = [restricted]
     marks = [grant_mark(plain, identity, tool[:2], action, one) for one in recipients]
     granted = [Slot(mark + GRANTED, "", PLACE_GRANTED) for mark in marks]
-    seldom.append((errand_set(tenant, principal), granted))
-    asked: list[tuple[LabelSet, Sequence[Slot]]] = []
+    seldom: list[tuple[LabelSet, Sequence[Slot]]] = [(errand_set(tenant, principal), granted)]
+    # Whoever has prompts has such a set: among those that seldom exist, all would be read.
+    restricted = sets.restrictions(tenant, principal), (_LATELY, *plan.denied)
+    asked: list[tuple[LabelSet, Sequence[Slot]]] = [restricted]
     for bucket, (of_own, of_memory, of_taint, of_written) in plan.in_buckets.items():
         own, memory, taints, written = sets.of_bucket(tenant, principal, bucket, asker.epoch)
         *earlier, current = taints

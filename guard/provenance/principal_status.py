@@ -170,7 +170,7 @@ class AskCounter:
                     times[field] = max(times.get(field, 0.0), float(body))
         since = max(times.pop(COUNTED, 0.0), at - rules.within)
         asked = {field for field, time in times.items() if since < time}
-        digest = self._seal.fingerprint(f"asked:{Approvals(self._seal).digest(policy, call)}")
+        digest = self._seal.fingerprint(f"asked:{Approvals.digest(policy, call)}")
         if digest in asked:
             return ()
         if len(asked) + 1 < rules.asks:

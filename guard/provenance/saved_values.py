@@ -387,8 +387,11 @@ def _texts_of(
     left = {name: value for name, value in arguments.items() if name not in left_out}
     texts = [*_chosen(left, is_member)]
     for value in left.values():
-        # A string is the common case, and needs no walk.
-        for item in (value,) if isinstance(value, str) else parts_of(value):
+        # A string, or a list of strings, is the common case, and needs no walk.
+        flat = (value,) if isinstance(value, str) else value
+        if not (isinstance(flat, tuple | list) and _STRINGS.issuperset(map(type, flat))):
+            flat = parts_of(value)
+        for item in flat:
             if isinstance(item, str):
                 texts.append(item)
             elif isinstance(item, dict):
@@ -427,7 +430,7 @@ def written_values(classified: ClassifiedCall) -> tuple[str, ...]:
             left_out = mapping.body_members
     values: dict[str, None] = {}
     disguised: dict[str, None] = {}
-    for text in _unpacked(_texts_of(arguments, left_out, _is_member)):
+    for text in _texts_of(arguments, left_out, _is_member):
         stand, hidden = _written_in(text)
         values |= stand
         disguised |= hidden
@@ -486,7 +489,7 @@ def _written_in(text: str) -> tuple[dict[str, None], dict[str, None]]:
     if len(text) <= LEAF_LIMIT and _LETTERS_MAILBOX.fullmatch(text) is not None:
         whole = text.lower()
         return {f"mail:{whole}": None, f"{HANDLE}{whole}": None}, {}
-    plain, disguised, _ = _values_in((text,), turned=False)
+    plain, disguised, _ = _values_in(_unpacked((text,)), turned=False)
     found: tuple[dict[str, None], dict[str, None]] = {}, {}
     for kept, values in zip(found, (plain.keys(), disguised.keys()), strict=True):
         for value in values:
@@ -499,6 +502,7 @@ GIVEN_LIMIT: Final = 256
 """Texts in the result of a write that are searched for ids."""
 _ID: Final = re.compile(r"(?=[^\d]*\d)[\w.:@/+-]{2,128}", re.ASCII)
 """A text with a digit and without a space."""
+_STRINGS: Final = frozenset({str})
 _JSON_SIGNS: Final = frozenset("{[")
 _ADDRESS: Final = 254
 """Characters of the longest address."""

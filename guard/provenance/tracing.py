@@ -85,7 +85,6 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
-    asked_of,
     folder_paths,
     folders_of,
     made_lookups,
@@ -128,6 +127,7 @@ RECEIVERS_TOLD: Final = 4
 _VOUCHING: Final = frozenset({"field", "joined", "reply", "answered", "own", "memory"})
 """Places in an Evidence whose records say that a service has a value."""
 _NO_SLOTS: Final[tuple[Slot, ...]] = ()
+_OF_ITS_ERRAND: Final = ((ERRAND, KNOWN),)
 _IS_THERE: Final = partial(is_not, None)
 
 
@@ -236,7 +236,7 @@ class Tracing:
         self._collect_action(policy)
         if self._values or mapping is None:
             # A question about the call belongs to the errand of its prompt.
-            self._add((ERRAND,))
+            self._take(_OF_ITS_ERRAND)
         if policy.needs.counts_capacity and (self._values or self._call.suspects):
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
@@ -273,8 +273,8 @@ class Tracing:
         mapping = call.mapping
         if self._pages and (call.call.protocol == HTTP or (mapping and mapping.reading.named_by)):
             self._pages |= _pages_read(call)
-        if policy.needs.shared_hosts is not None and self._pages and not call.body:
-            self._pages |= _only_fetched(call)
+        if policy.needs.shared_hosts is not None and self._pages and _only_fetches(call):
+            self._pages |= frozenset(target.path for target in call.targets)
         action = "" if mapping is None or mapping.action is None else mapping.action.name
         self._delegates = action if action in policy.needs.delegated else ""
         """Action of the call, if a named document may supply its recipient."""
@@ -340,7 +340,7 @@ class Tracing:
 
     def _add(self, values: Iterable[str], about: int = KNOWN) -> None:
         """Note some more values, and what is asked about them."""
-        self._take([(value, asked_of(value, about)) for value in values])
+        self._take([(one, TAINTS if one.startswith("any:") else about) for one in values])
 
     def _take(self, questions: Sequence[tuple[str, int]]) -> None:
         """Note some more values, each with what is asked about it."""
@@ -473,7 +473,8 @@ class Tracing:
             ValueError: the reply does not fit the query.
         """
         call, reply = self._call, snapshot.labels
-        found = self._found(reply)
+        nothing = reply is NO_REPLY and not self._places and self._named is None
+        found = {} if nothing else self._found(reply)
         whole = found.pop("", {})
         values: dict[str, Evidence] = {}
         for value, places in found.items():
@@ -542,6 +543,8 @@ class Tracing:
 
     def _reached(self, folders: tuple[tuple[str, str], ...]) -> tuple[Target, ...]:
         """Return the receivers that the call may establish: directories where a grant has them."""
+        if not self._folders:
+            return tuple(self._receivers.values())
         found = {target.destination: target for target in self._receivers.values()}
         if folders:
             return tuple(found[d] for d in self._folders if (d.kind, d.canonical) in folders)
@@ -549,8 +552,7 @@ class Tracing:
 
     def _remembers(self, snapshot: Snapshot, lately: LabelRecord | None) -> bool:
         """Return whether the session, or lately the principal, may have read a memory."""
-        session = snapshot.session
-        if session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0:
+        if snapshot.session.may_have_recalled():
             return True
         # An altered record counts: one cannot be made.
         return lately is not None and self._at < (lately.until or math.inf)
@@ -559,8 +561,10 @@ class Tracing:
         """Return the errand of the call; None where neither a prompt nor a grant is known."""
         said = context.values.get(ERRAND)
         at = began(said.prompt if said is not None else None)
-        whole = self._sent.complete
-        private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        private: tuple[str, ...] = ()
+        if self._private or reply.told or not self._sent.complete:
+            whole = self._sent.complete
+            private = private_sources(self._private, part=reply.told > 0, whole=whole)
         known = at or self._granted or private
         return ErrandCall(at, private, tuple(self._granted)) if known else None
 
@@ -636,8 +640,6 @@ class Tracing:
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
         found: dict[str, dict[str, LabelRecord]] = {}
-        if reply is NO_REPLY and not self._places and self._named is None:
-            return found
         named_set, named = self._named or (None, _NO_SLOTS)
         if len(self._places) != len(reply.values) or len(reply.named) != len(named):
             raise ValueError("the store answered other look-ups than were asked")
@@ -765,13 +767,12 @@ def _pages_read(call: ClassifiedCall) -> frozenset[str]:
     return frozenset()
 
 
-def _only_fetched(call: ClassifiedCall) -> frozenset[str]:
-    """Return the paths of the URLs of a send without a body that tells them nothing but the URL."""
+def _only_fetches(call: ClassifiedCall) -> bool:
+    """Return whether a send tells its URL nothing but the URL: no body, and no declared action."""
     mapping = call.mapping
-    declared = mapping is None or mapping.action is not None or call.guarded
-    if declared or any(target.destination.kind not in TELLING for target in call.targets):
-        return frozenset()
-    return frozenset(target.path for target in call.targets)
+    if mapping is None or mapping.action is not None or call.body or call.guarded:
+        return False
+    return all(target.destination.kind in TELLING for target in call.targets)
 
 
 HTTP: Final = "http"

@@ -19,7 +19,7 @@ from guard.core.model import Integrity, Role
 from guard.policy import recognition
 from guard.policy.recognition import Launch
 from guard.policy.rules import base
-from guard.provenance import label_sets, ladder, named_documents, prompts
+from guard.provenance import label_sets, ladder, lookups, named_documents, prompts
 from guard.provenance.approvals import GRANT_FIELD
 from guard.provenance.prompt_reader import Reading, typed_values, values_of
 from guard.provenance.seal import ANY_SERVICE
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 READER: Final = "guard.provenance.prompt_reader:"
 LADDER: Final = "guard.provenance.ladder:"
+LOOKUPS: Final = "guard.provenance.lookups:"
 CLASSIFICATION: Final = "guard.pipeline.classification:"
 INTAKE: Final = "guard.provenance.intake:"
 RULES: Final = "guard.policy.rules."
@@ -108,8 +109,9 @@ def every(*offs: Off) -> Off:
 
 def _known_by(keys: Callable[[Callable[..., Any], Destination], Any]) -> Off:
     """Have destinations known by other values, those too that were asked about before."""
-    uncached = put(ladder._made_values, f"{LADDER}_kept_values")  # noqa: SLF001
-    return every(around(f"{LADDER}keys_of", keys), uncached)
+    values = put(ladder._made_values, f"{LADDER}_kept_values")  # noqa: SLF001
+    questions = put(lookups._made_questions, f"{LOOKUPS}_kept_questions")  # noqa: SLF001
+    return every(around(f"{LADDER}keys_of", keys), values, questions)
 
 
 def _tags_folded(original: Callable[..., Any], destination: Destination) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ def _tags_folded(original: Callable[..., Any], destination: Destination) -> tupl
 
 def _without_fragment(original: Callable[..., Any], destination: Destination) -> Any:
     whole = destination.canonical.partition("#")[0]
-    return original(destination._replace(canonical=whole))
+    return original(replace(destination, canonical=whole))
 
 
 def _host_and_path(original: Callable[..., Any], destination: Destination) -> tuple[str, ...]:

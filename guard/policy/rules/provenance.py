@@ -14,6 +14,7 @@ reached.  Of ``private_body``: ``private_in_body``, ``private_in_pieces``, and
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -49,6 +50,7 @@ SELECTED: Final = {
     "replayed",
 }
 """Details by code, for what is unknown because a selection does not vouch for it."""
+_TARGET: Final = itemgetter(0)
 CODES: Final = {rung: f"provenance_{rung.label}" for rung in Rung}
 
 
@@ -106,7 +108,7 @@ class ProvenanceRule(RuleConfig):
             unsure = unsure or attested.saturated
             if attested.rung > worst.rung:
                 worst = attested
-        concerned = tuple(target for target, _ in found)
+        concerned = tuple(map(_TARGET, found))
         if allowing and unsure:
             detail = "nothing trusted has named it, and it may be tainted"
             reason = self.reason("provenance_saturated", detail, concerned, worst)

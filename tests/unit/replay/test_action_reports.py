@@ -50,7 +50,7 @@ def audit_line(tmp_path, found):
     [
         ("What is new?", "not_requested"),
         ("Do not share anything.", "refused"),
-        ("Share offer.pdf with Ann.", ""),
+        ("Share the file with Ann.", ""),
     ],
 )
 def test_action_and_rung_are_shown_everywhere(policy, tmp_path, prompt, why):

@@ -504,9 +504,8 @@ class Tracing:
             self._delegates,
             self._closed,
         )
-        index = call.call.index
-        if index is None:
-            index = sum(snapshot.session.attempted)
+        known = call.call.index
+        index = sum(snapshot.session.attempted) if known is None else known
         item = whole.get("item")
         saved = self._saved
         targets = _attested(call.targets, context, self._pages)

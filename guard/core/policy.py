@@ -751,9 +751,8 @@ def decide(policy: Policy | None, situation: Situation) -> Verdict:
             Reason("guard_error", "", Action.BLOCK, error, remedy="retry later") for error in errors
         ]
     allowed = _ask_rules(policy, situation, reasons, errors)
-    call = situation.call
-    if not situation.granted and reasons and (call.classified.contested or call.is_egress):
-        reasons += _asked_without_rule(call, allowed, max(map(_ACTION, reasons)))
+    if not situation.granted and reasons:
+        reasons += _asked_without_rule(situation.call, allowed, max(map(_ACTION, reasons)))
     if not reasons:
         reasons.append(
             Reason(

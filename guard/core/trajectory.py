@@ -186,11 +186,6 @@ class Window:
     unlabelled: int = 0
     """Results that were released while no label could be stored for them."""
 
-    def may_have_recalled(self) -> bool:
-        """Return whether a memory was read or listed, or may have been; as :meth:`possible`."""
-        attempted, refused = self.attempted, self.refused
-        return attempted[_RECALL] > refused[_RECALL] or attempted[_LIST] > refused[_LIST]
-
     def possible(self, role: Role) -> int:
         """Calls of this role that were executed, or may have been: executed and in flight.
 

@@ -111,13 +111,11 @@ class CallJudge:
             # A large message was read under the policy that was in force then.
             policy = policy if is_large else decides
         if reading is None and policy is not None:
-            reading = read_call(self._parts.seal, self._question(policy, call))
+            reading = self.large.counted(read_call(self._parts.seal, self._question(policy, call)))
         if reading is None:
             classified, findings = ClassifiedCall(call, Role.OTHER), NO_FINDINGS
         else:
             classified, findings = reading.classified, reading.findings
-            if reading.errors and not is_large:
-                self.large.counted(reading)
             errors += reading.errors
         queried, snapshot = await self._attempt(
             policy, classified, errors, shadow, reading, is_large=is_large
@@ -131,8 +129,7 @@ class CallJudge:
             verdict = await self._compared(shadow, queried.status, verdict, is_large=is_large)
         if self._parts.memory is not None or (policy is not None and policy.index.remembers):
             verdict = await self._remembered(policy, traced, snapshot, queried, verdict)
-        if verdict.action is not Action.ALLOW:
-            verdict = with_remedies(policy, traced, verdict)
+        verdict = with_remedies(policy, traced, verdict)
         return PendingCall(traced, verdict, time.perf_counter() - started)
 
     async def _remembered(
@@ -287,8 +284,7 @@ class CallJudge:
             self._parts.processes.judging(None)
         if len(verdict.errors) > len(errors):
             self._parts.metrics.count(ERRORS, "rule")
-        redacts = verdict.action is Action.REDACT and verdict.enforced is Action.REDACT
-        if policy is not None and redacts:
+        if policy is not None and verdict.enforced is Action.REDACT:
             traced, verdict = redact(
                 policy,
                 situation,

@@ -172,11 +172,7 @@ def classify(
     try:
         if mapping is None:
             return _classify_unmapped(policy, call, write, place)
-        reads = mapping.destinations or mapping.body or mapping.arguments.guarded
-        saves = mapping.role in SAVING and not reads
-        found = (_classify_saved if saves else _classify_mapped)(
-            policy, call, mapping, write, place
-        )
+        found = _classify_mapped(policy, call, mapping, write, place)
         if not contested:
             return found
         return _contested(found, _classify_unmapped(policy, call, write, place))
@@ -240,35 +236,26 @@ def _classify_unmapped(
     )
 
 
-def _classify_saved(
-    policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None, place: str
-) -> ClassifiedCall:
-    """Return a save or draft of whose arguments the mapping declares none."""
-    search = _Search(policy)
-    told = search.told(call.arguments, mapping, write)
-    sql = mapping.arguments.sql
-    return ClassifiedCall(
-        call=call,
-        role=mapping.role,
-        mapping=mapping,
-        memory_write=write,
-        targets=(*told, *(search.statements(call.arguments, sql) if sql else ())),
-        body=tuple(text for _, text in _strings(call.arguments, "$")) if told else (),
-        objects=search.objects(mapping, call.arguments),
-        tells=bool(told),
-        place=place,
-    )
-
-
 def _classify_mapped(
     policy: Policy, call: ToolCall, mapping: ToolMapping, write: WriteMapping | None, place: str
 ) -> ClassifiedCall:
     arguments, declares = call.arguments, mapping.arguments
     search = _Search(policy)
-    acts = mapping.action is not None and bool(mapping.action.objects)
-    objects = search.objects(mapping, arguments) if acts else ()
+    objects = search.objects(mapping, arguments)
     told = search.told(arguments, mapping, write) if mapping.role in SAVING else ()
     statements = search.statements(arguments, declares.sql) if declares.sql else ()
+    if mapping.role in SAVING and not (mapping.destinations or mapping.body or declares.guarded):
+        return ClassifiedCall(
+            call=call,
+            role=mapping.role,
+            mapping=mapping,
+            memory_write=write,
+            targets=(*told, *statements),
+            body=tuple(text for _, text in _strings(arguments, "$")) if told else (),
+            objects=objects,
+            tells=bool(told),
+            place=place,
+        )
     # The host of a plain request is the one in its URL.
     declared: set[str] = set(_HTTP_HOST) if call.protocol == "http" else set()
     receivers = _selected(mapping.destinations, arguments)
@@ -278,7 +265,7 @@ def _classify_mapped(
     body: list[str] = []
     for path, value in _selected(mapping.body, arguments):
         declared.add(path)
-        body += (value,) if isinstance(value, str) else [t for _, t in _strings(value, path)]
+        body += (text for _, text in _strings(value, path))
     inert = set(map(_PATH, _selected(declares.inert, arguments))) if declares.inert else set()
     looked_at = _selected(declares.guarded, arguments) if declares.guarded else []
     guarded = search.guarded(looked_at) if looked_at else []
@@ -298,14 +285,11 @@ def _classify_mapped(
         undeclared = search.undeclared(arguments, known, members)
         search.payload_headers(body, undeclared, arguments, known)
         body += undeclared
-        if traced:
-            body += (text for _, text in _at(arguments, traced))
+        body += (text for _, text in _at(arguments, traced))
         if not targets and not search.targets and not mapping.may_lack_receivers:
             targets.append(Target(MISSING, DestinationStatus.MISSING))
-        if ignored or inert:
-            search.ignored(arguments, ignored, inert)
-        if declares.unfurls:
-            search.unfurled(_selected(declares.unfurls, arguments))
+        search.ignored(arguments, ignored, inert)
+        search.unfurled(_selected(declares.unfurls, arguments))
         search.targets += loaded
     elif mapping.role not in SAVING:
         looked_up = _declared(arguments, mapping, write)
@@ -352,7 +336,8 @@ def _addressed_in(path: str, value: Json) -> set[str]:
 
     Of an object only addresses are: beside one, another member may choose the receiver.
     """
-    if _TEXTS.issuperset(map(type, value if isinstance(value, list) else [value])):
+    texts = value if isinstance(value, list) else [value]
+    if _TEXTS.issuperset(map(type, texts)):
         return {path}
     if not any(isinstance(part, dict) for part in parts_of(value)):
         return {path}
@@ -472,10 +457,7 @@ class _Search:
                 targets.append(Target(destination, status_of(destination), path))
                 if destination.kind in _UNCLEAR:
                     self._unclear.add(path)
-            if isinstance(value, str):
-                declared.add(path)
-            else:
-                declared |= _addressed_in(path, value)
+            declared |= _addressed_in(path, value)
         return targets
 
     def undeclared(
@@ -491,8 +473,7 @@ class _Search:
             declared: paths.
             members: names of arguments that are declared as a whole.
         """
-        kinds = set(map(type, arguments.values())) - _TEXTS
-        if kinds and not all(map(_has_no_switch, arguments.values())):
+        if not _TEXTS.issuperset(map(type, arguments.values())):
             self._opened(arguments, declared)
         if members.issuperset(arguments):
             return []
@@ -633,13 +614,13 @@ class _Search:
 
     def ignored(self, arguments: Json, ignored: AbstractSet[str], inert: AbstractSet[str]) -> None:
         """Take what is a receiver in arguments of a send that are said to name none."""
-        for path, text in _at(arguments, ignored) if ignored else ():
+        for path, text in _at(arguments, ignored):
             if not self._has_room(path, len(text)):
                 return
             self._add(path, (d for d in receivers_in(text) if d.kind != "malformed"))
             if opened_to_everybody(text, whole=False) or opens(_name_of(path), value=text):
                 self._add(path, (EVERYBODY,))
-        for path, text in _at(arguments, inert) if inert else ():
+        for path, text in _at(arguments, inert):
             if (climbed := climbing(text)) is not None:
                 self._add(path, (climbed,))
 
@@ -661,7 +642,7 @@ class _Search:
 
     def disguised(self, arguments: Json) -> None:
         """Suspect values that decoding shows in declared destinations that are not plain."""
-        for path, text in _at(arguments, self._unclear) if self._unclear else ():
+        for path, text in _at(arguments, self._unclear):
             if _MAYBE_DISGUISED.search(text) is not None and self._may_decode(text):
                 self._suspect(path, suspected_destinations(find_values(text)))
 
@@ -812,13 +793,6 @@ def _name_of(path: str) -> str:
     """Return the name of the member at a path, for an item of a list that of the list."""
     found = _LAST_MEMBER.search(path)
     return found[1] if found is not None else ""
-
-
-def _has_no_switch(value: Json) -> bool:
-    """Return whether a value of an argument is a text, a number or a list of such."""
-    if isinstance(value, list):
-        return _TEXTS.issuperset(map(type, value))
-    return type(value) in _TEXTS
 
 
 def _switches(arguments: Json) -> Iterator[tuple[str, str, bool]]:

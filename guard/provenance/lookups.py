@@ -60,6 +60,11 @@ KNOWN: Final = 7
 """Both, what the memories say of it, and whether an agent claimed or wrote it."""
 
 
+def asked_of(value: str, about: int) -> int:
+    """Return what is asked about a value: a form that is never exact can only taint."""
+    return TAINTS if value.startswith("any:") else about
+
+
 def _made_questions(
     destination: Destination,
     reads: bool,  # noqa: FBT001  (its cache's key)
@@ -71,8 +76,7 @@ def _made_questions(
     found: dict[str, int] = {}
     for values, about in ((asked, KNOWN), (said, VOUCHED), ((*further, *hints), TAINTS)):
         for value in values:
-            asks = TAINTS if value.startswith("any:") else about
-            found[value] = found.get(value, 0) | asks
+            found[value] = found.get(value, 0) | asked_of(value, about)
     return tuple(found.items())
 
 

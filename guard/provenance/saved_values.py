@@ -387,11 +387,8 @@ def _texts_of(
     left = {name: value for name, value in arguments.items() if name not in left_out}
     texts = [*_chosen(left, is_member)]
     for value in left.values():
-        # A string, or a list of strings, is the common case, and needs no walk.
-        flat = (value,) if isinstance(value, str) else value
-        if not (isinstance(flat, tuple | list) and _STRINGS.issuperset(map(type, flat))):
-            flat = parts_of(value)
-        for item in flat:
+        # A string is the common case, and needs no walk.
+        for item in (value,) if isinstance(value, str) else parts_of(value):
             if isinstance(item, str):
                 texts.append(item)
             elif isinstance(item, dict):
@@ -502,7 +499,6 @@ GIVEN_LIMIT: Final = 256
 """Texts in the result of a write that are searched for ids."""
 _ID: Final = re.compile(r"(?=[^\d]*\d)[\w.:@/+-]{2,128}", re.ASCII)
 """A text with a digit and without a space."""
-_STRINGS: Final = frozenset({str})
 _JSON_SIGNS: Final = frozenset("{[")
 _ADDRESS: Final = 254
 """Characters of the longest address."""

@@ -85,6 +85,7 @@ from guard.provenance.lookups import (
     VOUCHED,
     Asker,
     Slot,
+    asked_of,
     folder_paths,
     folders_of,
     made_lookups,
@@ -207,9 +208,7 @@ class Tracing:
         self._receivers: dict[bytes, Target] = {}
         """Receivers that a send may have reached before, by the mark under which that is on
         record."""
-        self._folders = (
-            folders_of(policy, classified) if policy.needs.folders or classified.objects else ()
-        )
+        self._folders = folders_of(policy, classified)
         """Directories under which answers may be on record."""
         self._established: dict[Destination, LabelRecord] = {}
         """Receivers that it has reached."""
@@ -237,7 +236,7 @@ class Tracing:
         if self._values or mapping is None:
             # A question about the call belongs to the errand of its prompt.
             self._take(_OF_ITS_ERRAND)
-        if policy.needs.counts_capacity and (self._values or self._call.suspects):
+        if policy.needs.counts_capacity:
             self._count_carried()
         # Private text is a matter of sends to somebody outside, and of answers to a server.
         sends = self._values or call.call.tool in ANSWERS
@@ -340,7 +339,7 @@ class Tracing:
 
     def _add(self, values: Iterable[str], about: int = KNOWN) -> None:
         """Note some more values, and what is asked about them."""
-        self._take([(one, TAINTS if one.startswith("any:") else about) for one in values])
+        self._take([(value, asked_of(value, about)) for value in values])
 
     def _take(self, questions: Sequence[tuple[str, int]]) -> None:
         """Note some more values, each with what is asked about it."""
@@ -404,8 +403,8 @@ class Tracing:
             tuple(self._values.items()),
             (call.server, call.upstream, call.tool),
             tuple(receivers),
-            (action := action_of(self._call)),
-            covered_destinations(self._policy, self._call, self._call.targets) if action else (),
+            action_of(self._call),
+            covered_destinations(self._policy, self._call, self._call.targets),
         )
         self._receivers = dict(zip(asked.receivers, receivers.values(), strict=True))
         repeats = not self._lookups
@@ -473,8 +472,7 @@ class Tracing:
             ValueError: the reply does not fit the query.
         """
         call, reply = self._call, snapshot.labels
-        nothing = reply is NO_REPLY and not self._places and self._named is None
-        found = {} if nothing else self._found(reply)
+        found = self._found(reply)
         whole = found.pop("", {})
         values: dict[str, Evidence] = {}
         for value, places in found.items():
@@ -529,29 +527,29 @@ class Tracing:
             saved.label(context, unsure=cut_off) if saved is not None else None,
             self._saves_made(reply, context, index, unsure=cut_off) if self._store else (),
             self._written,
-            self._reached(() if grant is None else grant.folders) if self._receivers else (),
+            self._reached(() if grant is None else grant.folders),
             None if grant is None else self._approved(grant, context, index),
             "" if grant is None else grant.by,
             context,
-            self._action(context) if self._action_listed is not None else None,
+            self._action(context),
             changed,
             definition,
             tool,
-            self._errand_call(reply, context) if tells or self._granted or found else None,
+            self._errand_call(reply, context),
         )
 
     def _reached(self, folders: tuple[tuple[str, str], ...]) -> tuple[Target, ...]:
         """Return the receivers that the call may establish: directories where a grant has them."""
-        if not self._folders:
-            return tuple(self._receivers.values())
-        found = {target.destination: target for target in self._receivers.values()}
+        reached = self._receivers.values()
         if folders:
+            found = {target.destination: target for target in reached}
             return tuple(found[d] for d in self._folders if (d.kind, d.canonical) in folders)
-        return tuple(target for one, target in found.items() if one not in self._folders)
+        return tuple(target for target in reached if target.destination not in self._folders)
 
     def _remembers(self, snapshot: Snapshot, lately: LabelRecord | None) -> bool:
         """Return whether the session, or lately the principal, may have read a memory."""
-        if snapshot.session.may_have_recalled():
+        session = snapshot.session
+        if session.possible(Role.RECALL) > 0 or session.possible(Role.LIST) > 0:
             return True
         # An altered record counts: one cannot be made.
         return lately is not None and self._at < (lately.until or math.inf)
@@ -560,10 +558,8 @@ class Tracing:
         """Return the errand of the call; None where neither a prompt nor a grant is known."""
         said = context.values.get(ERRAND)
         at = began(said.prompt if said is not None else None)
-        private: tuple[str, ...] = ()
-        if self._private or reply.told or not self._sent.complete:
-            whole = self._sent.complete
-            private = private_sources(self._private, part=reply.told > 0, whole=whole)
+        whole = self._sent.complete
+        private = private_sources(self._private, part=reply.told > 0, whole=whole)
         known = at or self._granted or private
         return ErrandCall(at, private, tuple(self._granted)) if known else None
 
@@ -639,6 +635,8 @@ class Tracing:
     def _found(self, reply: LabelReply) -> dict[str, dict[str, LabelRecord]]:
         """Return the records that were found, by value and by place."""
         found: dict[str, dict[str, LabelRecord]] = {}
+        if reply is NO_REPLY and not self._places and self._named is None:
+            return found
         named_set, named = self._named or (None, _NO_SLOTS)
         if len(self._places) != len(reply.values) or len(reply.named) != len(named):
             raise ValueError("the store answered other look-ups than were asked")

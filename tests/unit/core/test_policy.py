@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.core.calls import ClassifiedCall, Target, untraced
-from guard.core.labels import RUNGS, Attestation, Rung
+from guard.core.calls import ActionAttestation, ClassifiedCall, Target, untraced
+from guard.core.labels import RUNGS, ActionRung, Attestation, Rung
 from guard.core.mappings import ToolMapping
 from guard.core.model import Destination, DestinationStatus, Finding, Identity, Role, ToolCall
 from guard.core.policy import Action, Mode, Policy, Situation, decide
@@ -192,6 +193,26 @@ def test_a_rule_that_is_not_asked_would_have_said_nothing(chosen, calls):
 
     for situation in calls:
         assert decide(policy, situation) == decide(thorough, situation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "found"),
+    [
+        ("definition", {}, {"redefined": True}),
+        ("action", {}, {"action": ActionAttestation("delete", ActionRung.TAINTED, "x")}),
+        ("capacity", {"bits": 50}, {"carried": 99}),
+    ],
+)
+def test_a_rule_that_was_left_out_is_asked_once_there_is_something_to_say(kind, fields, found):
+    """What is remembered of calls without a finding is not used for a call with one."""
+    raw = {"id": "r", "type": kind, "effect": "block", **fields}
+    policy = replace(EMPTY, rules=(TYPES[kind].model_validate_json(json.dumps(raw)),))
+    call = ToolCall("id", Identity("p", "s"), "mail_send", {}, "mcp", 0.0)
+    plain = Situation(untraced(ClassifiedCall(call, Role.SEND)), Snapshot(), ())
+    for _ in range(3):
+        assert decide(policy, plain).decided_by == ()
+
+    assert decide(policy, replace(plain, call=replace(plain.call, **found))).decided_by == ("r",)
 
 
 @given(situation=situations())

@@ -302,6 +302,16 @@ class DecisionIndex:
         found = self._asked("SELECT name FROM tenants")
         return sorted({"default", *(one[0] for one in found)})
 
+    def series(self, since: float, until: float) -> list[tuple[int, dict[str, int]]]:
+        """Return the number of decisions by hour and verdict."""
+        query = """SELECT CAST(at / 3600 AS INTEGER), enforced, count(*) FROM decisions
+            WHERE at >= ? AND at < ? GROUP BY 1, 2"""
+        hours = range(int(since // 3600), int(until // 3600))
+        found: dict[int, dict[str, int]] = {hour: {} for hour in hours}
+        for hour, verdict, count in self._asked(query, (hours.start * 3600, hours.stop * 3600)):
+            found[hour][verdict] = count
+        return list(found.items())
+
 
 def _entry(line: bytes) -> dict[str, Any] | None:
     """Return the object of a line, None if it is not one.

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 CALLS: Final = 500
 """Number of decisions of a session's page."""
+VERDICTS: Final = ("allow", "redact", "ask", "block")
 QUICK_SECONDS: Final = 2
+CHART_HOURS: Final = 48
+CHART_HEIGHT: Final = 120
+BAR: Final = 18
+"""Width of one hour of the chart, in pixels."""
 
 
 class LineageBody(OfTenant):
@@ -72,10 +77,12 @@ class OverviewResources:
         ]  # fmt: skip
 
     async def decisions(self, call: Call) -> Any:
-        """Return a page of decisions, and the state's health."""
+        """Return a page of decisions, the last two days by hour, and the state's health."""
         wanted = {name: call.query.get(name, "") for name in FILTERS}
         before = call.number("before")
         rows = await asyncio.to_thread(self.index.page, wanted, before=before)
+        end = self.actions.deployment.now() + 3600
+        hours = await asyncio.to_thread(self.index.series, end - CHART_HOURS * 3600, end)
         waiting, unreachable = None, ""
         try:
             tenants = await asyncio.to_thread(self.index.tenants)
@@ -87,17 +94,19 @@ class OverviewResources:
             "wanted": wanted,
             "older": rows[-1]["id"] if len(rows) == PAGE else 0,
             "live": not before,
+            "bars": _bars([counts for _, counts in hours]),
             "unreachable": unreachable,
             "feed_error": self.index.error,
             "waiting": waiting,
         }
 
-    async def live(self, _: Call) -> Any:
+    async def live(self, call: Call) -> Any:
         """Return the newest decisions, for a page that is open.
 
         Raises:
             GuardError: the log cannot be followed; the page says so.
         """
+        del call
         if self.index.error:
             raise GuardError(self.index.error)
         return {"decisions": await asyncio.to_thread(self.index.page, {})}
@@ -180,3 +189,16 @@ def _seen(rows: list[Row]) -> dict[tuple[str, str], Row]:
         one["calls"] += 1
         one["held"] += row["enforced"] in {"ask", "block"}
     return seen
+
+
+def _bars(hours: list[dict[str, int]]) -> list[dict[str, Any]]:
+    """Return the stacked bars of a chart: verdict, count and place of each."""
+    most = max((sum(counts.values()) for counts in hours), default=0) or 1
+    bars: list[dict[str, Any]] = []
+    for place, counts in enumerate(hours):
+        top = CHART_HEIGHT
+        for verdict in VERDICTS:
+            height = round(CHART_HEIGHT * counts.get(verdict, 0) / most)
+            top -= height
+            bars.append({"verdict": verdict, "x": place * BAR, "y": top, "height": height})
+    return [one for one in bars if one["height"]]

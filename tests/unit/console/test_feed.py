@@ -45,3 +45,13 @@ def test_what_a_client_chose_cannot_leave_its_place_in_a_row():
     text = Templates().environment.get_template("live.html.jinja").render(decisions=[row])
     assert "<script>" not in text
     assert 'href="/decisions/%22%3E%3Cscript%3Ex%3C%2Fscript%3E%0A%26">1970-01-01' in text
+
+
+async def test_the_first_page_has_one_chart_of_the_decisions_on_record(console, clock):
+    """A bar for each verdict of an hour; rates and history are those of Grafana."""
+    clock.at = console.index.page({}, limit=1)[0]["at"]
+    async with console.as_("viewer") as client:
+        page = (await client.get("/")).text
+
+    assert page.count('class="chart"') == 1
+    assert '<rect class="' in page

@@ -386,12 +386,12 @@ async def recorded(bench: Bench, path: Path) -> Section:
     return section
 
 
-def absent(name: str, targets: Mapping[str, str | None]) -> Section:
+def absent(name: str, targets: Mapping[str, str | None], unit: str = "") -> Section:
     """Return the null figures of a recorded file that is not there."""
     reason = f"`{name}` is not there; name its directory with --data"
     return Section(
         [
-            Check(id=check, value=None, unit="", target=target, reason=reason)
+            Check(id=check, value=None, unit=unit, target=target, reason=reason)
             for check, target in targets.items()
         ]
     )

@@ -159,7 +159,7 @@ async def _sections(bench: Bench, options: Options) -> dict[str, Section]:
     if path is not None and path.is_file():
         suite = await judge_suite(replace(bench, advance=options.progress(SUITE)), path)
     else:
-        suite = absent(SUITE, {**TARGETS, DELEGATED: TARGET})
+        suite = absent(SUITE, {**TARGETS, DELEGATED: TARGET}, "fraction")
     part = replace(bench, advance=options.progress("generated runs"))
     generated = await hippo(part, options.seed, options.scale)
     generated.checks = [check for check in generated.checks if check.id in HIPPO_IDS]
